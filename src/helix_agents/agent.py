@@ -83,7 +83,7 @@ class Agent(Generic[Output]):
         if isinstance(tools, Tool | Toolset) or not isinstance(tools, Iterable):
             raise InvalidArgument(f"Agent {name!r}: tools must be a list: write tools=[...].")
         if max_steps.__class__ is not int:
-            raise InvalidArgument(f"Agent {name!r}: max_steps must be a whole number, not {shown(max_steps)}.")
+            raise InvalidArgument(f"Agent {name!r}: max_steps must be an integer, not {shown(max_steps)}.")
         self._tools = _by_name(name, [each for each in tools if not isinstance(each, Toolset)])
         self._toolsets = [each for each in tools if isinstance(each, Toolset)]
         if max_steps < 1:
@@ -109,7 +109,7 @@ class Agent(Generic[Output]):
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """The tools by name, including the tools of toolsets that are known by now."""
+        """The tools by name, including those of toolsets that are known so far."""
         if not self._toolsets:
             return self._tools
         return _merged(self.name, self._tools, [toolset.known for toolset in self._toolsets])
@@ -178,7 +178,7 @@ class Agent(Generic[Output]):
             raise misfit
 
     def parse_output(self, arguments: Json) -> Json:
-        """Return the arguments of the finish tool as the output, checked. Raises `InvalidInput`."""
+        """Convert the arguments of the finish tool to the output and check it. Raises `InvalidInput`."""
         if not _is_object_type(self.output):
             if not isinstance(arguments, dict) or set(arguments) != {"output"}:
                 raise InvalidInput("Object with exactly the member 'output' expected")

@@ -180,7 +180,7 @@ def ensure_object(value: object, what: str, required: str) -> None:
 def ensure_count(value: object, what: str) -> int:
     """Return the number. Raises `InvalidArgument` unless it is an integer from 0 to `MAX_COUNT`."""
     if value.__class__ is not int or not 0 <= value <= MAX_COUNT:
-        raise InvalidArgument(f"{what} must be a whole number from 0 to {MAX_COUNT}, not {shown(value)}.")
+        raise InvalidArgument(f"{what} must be an integer from 0 to {MAX_COUNT}, not {shown(value)}.")
     return value
 
 

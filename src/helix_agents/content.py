@@ -22,10 +22,10 @@ SOURCES = ("blob", "url", "data")
 
 MEDIA = frozenset({"image", "audio", "file"})
 ADDRESSES = ("https://", "http://", "data:", "sha256:")
-"""What a string starts with that is not the path of a file."""
+"""Prefixes of strings that are addresses, not paths of files."""
 
 MAGIC = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"%PDF": "application/pdf"}
-"""How the bytes of common types start."""
+"""The first bytes of common file types."""
 
 
 class TextPart(TypedDict):
@@ -36,7 +36,7 @@ class TextPart(TypedDict):
 
 
 class MediaPart(TypedDict):
-    """An image, a sound or a file, with exactly one of `blob`, `url` and `data`."""
+    """An image, an audio recording or a file, with exactly one of `blob`, `url` and `data`."""
 
     type: Literal["image", "audio", "file"]
     media_type: str
@@ -94,7 +94,7 @@ class Image(_Media):
 
 
 class Audio(_Media):
-    """A sound part: `Audio("memo.wav")`."""
+    """An audio part: `Audio("memo.wav")`."""
 
     _kind = "audio"
 

@@ -158,7 +158,7 @@ class IllegalTransition(HelixError):
 
 
 class AlreadyRunning(HelixError):
-    """The session has a live run; a second one would fight it.
+    """The session has a live run; a second one would interfere with it.
 
     `lease_until`: when another process may continue the run if its own has died; None if unknown.
     """
@@ -176,12 +176,12 @@ class AlreadyRunning(HelixError):
 
 
 class StaleTicket(HelixError):
-    """A `Ticket` of a step that has been done already, or of a turn that is over."""
+    """A `Ticket` of a step that was already executed, or of a turn that is over."""
 
     def __init__(self, session_id: str, why: str) -> None:
         self.session_id = session_id
         super().__init__(
-            f"The ticket of session {session_id!r} is old: {why}. Go on with the ticket that step returned."
+            f"The ticket of session {session_id!r} is old: {why}. Continue with the ticket that `step` returned."
         )
 
 
@@ -198,7 +198,7 @@ class IdempotencyConflict(HelixError):
 
 
 class NotResumable(HelixError):
-    """The session cannot be resumed as it is now."""
+    """The session cannot be resumed in its current state."""
 
     def __init__(self, session_id: str, reason: str) -> None:
         self.session_id = session_id
@@ -207,7 +207,7 @@ class NotResumable(HelixError):
 
 
 class RunLost(HelixError):
-    """This run no longer owns its session; nothing more of it is written."""
+    """This run no longer owns its session; it writes nothing more."""
 
     def __init__(self, session_id: str, run_id: str, why: str) -> None:
         self.session_id = session_id
@@ -238,7 +238,7 @@ class PatchError(HelixError, ValueError):
 
 
 class StreamError(HelixError):
-    """Something about one stream."""
+    """An error about one stream."""
 
     def __init__(self, stream_id: str, sentence: str) -> None:
         self.stream_id = stream_id

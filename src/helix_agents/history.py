@@ -177,7 +177,7 @@ def _start(messages: Sequence[Message], wanted: int) -> int:
 
 
 def broken_pair(messages: Sequence[Message]) -> str | None:
-    """Return a sentence about what is wrong with the tool calls of a conversation; None if nothing is."""
+    """Return what is wrong with the tool calls of a conversation, in one sentence; None if nothing is."""
     open_calls: set[str] = set()
     for message in messages:
         if message["role"] == "tool":
@@ -196,4 +196,4 @@ def broken_pair(messages: Sequence[Message]) -> str | None:
 
 def _ensure_positive(name: str, n: object) -> None:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise InvalidArgument(f"{name}: expected a whole number above zero, not {n!r}.")
+        raise InvalidArgument(f"{name}: expected an integer above zero, not {n!r}.")

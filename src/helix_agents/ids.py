@@ -60,8 +60,3 @@ def checkpoint_time(session_id: str, checkpoint_id: str) -> int | None:
 def step_id(run_id: str, number: int) -> str:
     """Return the id of a run's step."""
     return f"{run_id}-{number}"
-
-
-def is_step_of(step_id: str, run_id: str) -> bool:
-    """Return whether a step belongs to a run."""
-    return step_id.startswith(f"{run_id}-")

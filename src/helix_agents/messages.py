@@ -1,16 +1,21 @@
 """The messages of a conversation: plain dicts, stored and returned exactly as given.
 
-The TypedDicts describe what the executor writes; a store accepts any JSON object with a string `role`.
+A store accepts any JSON object with a string `role`. The executor writes, besides `role` and `content`:
+
+    user        `id`: the client's own if it is valid and new in the conversation, else the library's
+    assistant   `id`, `tool_calls`, `thinking`, `finish_reason`; `native`: the provider's own form (`llm/native.py`)
+    tool        `tool_call_id`, `tool_name`, `success`; `effect_key`: the effect it had, or may have had if `outcome` is
+                `unknown`; `undo`: what its tool needs to undo the effect
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Container, Iterable, Sequence
-from typing import Any, Literal, Required, TypedDict
+from typing import Any, TypedDict
 
 from .codec import ensure_object
-from .content import Content, as_part
+from .content import as_part
 from .errors import InvalidArgument
 from .ids import ensure_own_id
 
@@ -33,49 +38,6 @@ class ToolCall(TypedDict):
     id: str
     name: str
     arguments: dict[str, Any]
-
-
-class UserMessage(TypedDict, total=False):
-    """A message from a user. `id`: the client's own if it is valid and new in the conversation, else the library's."""
-
-    role: Required[Literal["user"]]
-    content: Required[Content]
-    id: str
-
-
-class SystemMessage(TypedDict):
-    """A message from the application."""
-
-    role: Literal["system"]
-    content: str
-
-
-class AssistantMessage(TypedDict, total=False):
-    """A model's reply. `native`: the provider's own form of it (see `helix_agents.llm.native`)."""
-
-    role: Literal["assistant"]
-    id: str
-    content: str
-    thinking: str
-    tool_calls: list[ToolCall]
-    finish_reason: str
-    native: dict[str, Any]
-
-
-class ToolMessage(TypedDict, total=False):
-    """The result of a tool call. `effect_key`: the effect it had, or may have had if `outcome` is `unknown`.
-
-    `undo`: what its tool needs to take the effect back.
-    """
-
-    role: Literal["tool"]
-    tool_call_id: str
-    tool_name: str
-    content: Content
-    success: bool
-    effect_key: str
-    outcome: Literal["unknown"]
-    undo: dict[str, Any]
 
 
 def automatic_message(content: str) -> Message:

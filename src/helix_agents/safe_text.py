@@ -29,7 +29,7 @@ def escaped(text: str) -> str:
 
 
 def get_logger(name: str) -> logging.Logger:
-    """Return the logger of that name. What it is given as arguments and exceptions is made safe."""
+    """Return the logger of that name. It escapes its arguments and exceptions."""
     logger = logging.getLogger(name)
     if _make_safe not in logger.filters:
         logger.addFilter(_make_safe)

@@ -51,7 +51,7 @@ class TracingContext(msgspec.Struct, frozen=True):
 
 
 QuestionKind = Literal["client", "approval", "outcome", "deferred", "timer"]
-"""What a call waits for: a client's result, a person's approval or finding, the result of a job, or a moment."""
+"""What a call waits for: a client's result, a person's approval or finding, the result of a job, or a point in time."""
 
 
 class EffectQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,7 +77,7 @@ class ToolQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PendingClientToolCall(msgspec.Struct, frozen=True):
-    """A tool call that waits for a reply from outside: a client's result, a person's approval, or what became of it.
+    """A tool call that waits for a response from outside: a client's result, a person's approval, or its real outcome.
 
     `approval_id` names the question to a person, also one about an outcome: an answer that gives it is refused if
     another question has been asked since.
@@ -129,7 +129,8 @@ class SuspendedChildWait(msgspec.Struct, frozen=True):
 
 
 class ForkOrigin(msgspec.Struct, frozen=True):
-    """What a fork was made from: a session, one of its checkpoints (None: as it was then), and its first messages."""
+    """The origin of a fork: a session, one of its checkpoints (None: its state at that time), and its first
+    messages."""
 
     session_id: str
     checkpoint_id: str | None
@@ -320,37 +321,37 @@ class Conversation(msgspec.Struct, frozen=True):
     session: SessionState
     messages: list[dict[str, Any]]
     message_count: int
-    """Of all messages, in `messages` or not."""
+    """The count of all messages, including those not in `messages`."""
     run: RunRecord | None
     checkpoint: Checkpoint | None
-    """Without custom state."""
+    """The latest checkpoint, without custom state."""
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """One way a conversation continues after a message. Branches that part after the same message are siblings."""
+    """One continuation of a conversation after a message. Branches that diverge after the same message are siblings."""
 
     branch_id: str
     message_id: str | None
-    """The message after which the branch parts from its siblings; None: it starts with a first message of its own."""
+    """The message after which the branch diverges from its siblings; None: it has its own first message."""
     message_count: int
     """How many messages the conversation has on this branch, from the first one on."""
     created_at: int
     is_active: bool
-    """Whether the branch is part of the conversation as it is now."""
+    """Whether the branch is part of the current conversation."""
 
 
 class BranchPoint(msgspec.Struct, frozen=True):
-    """Where a new branch parts: after so many messages, with the custom state of a checkpoint."""
+    """The start of a new branch: after this many messages, with the custom state of a checkpoint."""
 
     branch_id: str
     checkpoint_id: str
     message_count: int
     message_id: str | None = None
-    """The last message before the branches part, as `Branch.message_id` tells it."""
+    """The last message before the branches diverge, as in `Branch.message_id`."""
 
 
 class StagedChanges(msgspec.Struct, frozen=True):
-    """What one tool call wrote, kept apart until its step commits.
+    """What one tool call wrote, stored separately until its step commits.
 
     An `answer` or a `summary` belongs to the step, not to a call: its `tool_call_id` is empty.
     """
@@ -373,7 +374,7 @@ class Committed(msgspec.Struct, frozen=True):
     sequence: int = 0
     """The sequence of the last chunk that the commit carried."""
     branch_id: str | None = None
-    """The branch that the conversation is on, of those that part where the commit went back to."""
+    """The branch that the conversation is on, among those that diverge at the position the commit returned to."""
 
 
 class StatusSwapped(msgspec.Struct, frozen=True):
@@ -384,7 +385,7 @@ class StatusSwapped(msgspec.Struct, frozen=True):
 
 
 class StatusConflict(msgspec.Struct, frozen=True):
-    """`compare_and_set_status` lost; this is what the store saw."""
+    """`compare_and_set_status` lost; the fields are what the store found."""
 
     current_status: SessionStatus
     current_version: int

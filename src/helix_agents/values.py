@@ -23,7 +23,7 @@ _ATOMS = (str, int, float, bool, type(None))
 
 
 class InvalidInput(InvalidArgument):
-    """Arguments that do not fit the signature; the sentence is for the model to read."""
+    """Arguments that do not fit the signature; the message is for the model to read."""
 
 
 def convert(value: Json, kind: Any, *, strict: bool = False) -> Any:

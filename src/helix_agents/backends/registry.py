@@ -1,4 +1,4 @@
-"""`open_stores`: from an address to stores that are migrated and ready.
+"""`open_stores`: open migrated stores at an address.
 
 A backend joins by its scheme. Ours are listed here by name and imported only when asked for, because their libraries
 are optional; those of others come from the entry point group `helix_agents.backends`, whose entries are named by scheme

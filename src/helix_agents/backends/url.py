@@ -55,7 +55,7 @@ class StoresUrl(NamedTuple):
         return f"{self.scheme}:{_without_user(self.place)}"
 
     def without_secrets(self, sentence: object) -> str:
-        """Return a sentence about this address, without the passwords in it."""
+        """Return a message about this address, without the passwords in it."""
         text = str(sentence).replace(self.text, self.shown)
         for secret in self._secrets():
             text = text.replace(secret, HIDDEN)
@@ -79,14 +79,14 @@ class StoresUrl(NamedTuple):
             ) from error
 
     def only(self, known: Iterable[str]) -> None:
-        """Refuse options that this kind of store does not have."""
+        """Reject options that this kind of store does not have."""
         names = sorted(known)
         for name in self.options:
             if name not in names:
                 raise InvalidArgument(f"Unknown option {name!r} of {self.shown}. Known options: {', '.join(names)}.")
 
     def ensure_server(self) -> None:
-        """Refuse an address that would be misread, mostly because of characters in its password."""
+        """Reject an address that would be misread, mostly because of characters in its password."""
         authority, _, path = self.place.removeprefix("//").partition("/")
         hosts = authority.rpartition("@")[2].split(",")
         misread = "@" in path or "#" in self.text or not self.place.startswith("//")

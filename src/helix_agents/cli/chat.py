@@ -26,7 +26,7 @@ from ..types import PendingClientToolCall, SessionState
 from .command import add_url, address, ensure_shared
 from .loop_thread import LoopThread
 from .output import complain, say
-from .targets import executor_named, find
+from .targets import executor_named, executors_beside, find
 from .transcript import Transcript, in_full
 
 MODEL_VARIABLE = "HELIX_MODEL"
@@ -143,9 +143,9 @@ async def _opened(given: argparse.Namespace, resources: AsyncExitStack) -> tuple
     if isinstance(found, Agent):
         model = given.model or os.environ.get(MODEL_VARIABLE) or found.llm
         if model is None:
-            raise InvalidArgument(
-                f"Agent {found.name!r} has no model: pass --model provider:model, or set {MODEL_VARIABLE}."
-            )
+            ways = [f"run helix chat {other}" for other in executors_beside(given.target)]
+            ways += ["pass --model provider:model", f"set {MODEL_VARIABLE}, in .env for example"]
+            raise InvalidArgument(f"Agent {found.name!r} has no model: {', or '.join(ways)}.")
         return await resources.enter_async_context(AgentExecutor(stores, model, agents=[found])), found
     executor = await resources.enter_async_context(executor_named(given.target, stores))
     return executor, await _chosen(executor, given)

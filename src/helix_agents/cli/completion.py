@@ -1,4 +1,4 @@
-"""`helix completion`: a script for bash that completes commands, verbs and options. Made from the parser itself."""
+"""`helix completion`: a bash script that completes commands, verbs and options, generated from the parser."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _print(parser: argparse.ArgumentParser) -> int:
 
 
 def _places(parser: argparse.ArgumentParser, place: str) -> Iterator[tuple[str, list[str]]]:
-    """Return each command and verb with the words that may follow."""
+    """Yield each command and verb with the words that may follow."""
     words: list[str] = []
     below: list[tuple[str, list[str]]] = []
     for action in parser._actions:

@@ -1,4 +1,4 @@
-"""`helix crashtest`: kill an agent of the user's at every durable point, and say what becomes of its effects."""
+"""`helix crashtest`: kill a user's agent at every durable point, and report what happens to its effects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .targets import find
 
 
 def add_crashtest(commands: Any) -> None:
-    """`crashtest`: the crash test of an agent."""
+    """Add the command `crashtest`."""
     summary = "kill an agent of yours at every durable point, and count the effects of its tools"
     parser = commands.add_parser("crashtest", help=summary, description=summary.capitalize() + ".")
     parser.add_argument("target", help="module:function of the stores that returns an executor with a scripted model")

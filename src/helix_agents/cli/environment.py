@@ -1,5 +1,5 @@
-"""Variables from a file `.env` in the current folder: keys of models, `HELIX_URL`. Variables that are already set
-win."""
+"""Load variables from a file `.env` in the current folder: API keys of models, `HELIX_URL`. Variables that are already
+set win."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for commands whose main thread reads the terminal."""
+"""Run an event loop in a separate thread, for commands whose main thread reads the terminal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """`with LoopThread() as loop: loop.run(coroutine)` returns what the coroutine returns, or raises what it raises."""
+    """`with LoopThread() as loop: loop.run(coroutine)` returns the result of the coroutine, or raises its exception."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="helix-loop", daemon=True)
 
     def run(self, work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], Awaitable[None]] | None = None) -> T:
-        """Wait for the coroutine. At the first Ctrl-C `on_interrupt` is called; at the next one, the wait ends."""
+        """Wait for the coroutine. The first Ctrl-C calls `on_interrupt`; the next one ends the wait."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         while True:
             try:
@@ -44,7 +44,7 @@ class LoopThread:
         self._loop.close()
 
     async def _finish(self) -> None:
-        """Cancel what still runs, as `asyncio.run` does."""
+        """Cancel remaining tasks, as `asyncio.run` does."""
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         for task in rest:
             task.cancel()

@@ -86,7 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"{DISTRIBUTION} {version(DISTRIBUTION)}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    demo = commands.add_parser("demo", help="see an agent survive a kill -9")
+    demo = commands.add_parser(
+        "demo", help="see an agent survive a kill -9", description="See an agent survive a kill -9."
+    )
     add_demo_arguments(demo)
     demo.set_defaults(run=run_demo)
     add_init(commands)
@@ -100,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     add_upkeep(commands)
     add_transfer(commands)
     add_crashtest(commands)
-    commands.add_parser("conformance", help="check a store of your own: helix conformance module:harness")
+    kit = "check a store of your own: helix conformance module:harness"
+    commands.add_parser("conformance", help=kit, description=kit.capitalize() + ".")
     add_completion(commands, parser)
     return parser

@@ -10,7 +10,7 @@ from ..errors import InvalidArgument
 
 
 def project_name(folder: Path) -> str:
-    """Return the name of a project in this folder: lower case letters, digits and hyphens."""
+    """Return a project name for this folder: lower case letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "app"
 
 

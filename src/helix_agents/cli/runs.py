@@ -22,13 +22,13 @@ from .targets import HOW_TO_NAME, executor_named, steering
 def add_run_verbs(verbs: Any) -> None:
     """Add `sessions interrupt` and `sessions resume`."""
     interrupt = add_command(verbs, "interrupt", _interrupt, "ask a session's run to stop, wherever it runs")
-    interrupt.add_argument("session")
-    interrupt.add_argument("--reason")
+    interrupt.add_argument("session", help="the id of the session")
+    interrupt.add_argument("--reason", help="stored with the session, and sent to readers of its stream")
     interrupt.add_argument("--abort", action="store_true", help="at once; the session ends failed and stays so")
     add_json(interrupt, "one JSON document")
-    resume = add_command(verbs, "resume", _resume, "go on with a session here, with the agents of a module of yours")
+    resume = add_command(verbs, "resume", _resume, "continue a session here, with the agents of your module")
     resume.add_argument("executor", help=HOW_TO_NAME)
-    resume.add_argument("session")
+    resume.add_argument("session", help="the id of the session")
     resume.add_argument("--message", help="what to say to the agent")
     add_json(resume, "one chunk a line")
 
@@ -39,9 +39,9 @@ WAITS_FOR |= {"deferred": "the result of a job", "timer": "its time"}
 
 
 def add_answer(commands: Any) -> None:
-    """`answer`: an approval, the result of a tool that runs elsewhere, or what became of a call."""
+    """Add the command `answer`: for an approval, the result of a client tool, or the outcome of a call."""
     answer = add_command(commands, "answer", _answer, "answer what a run waits for; without a call, show what waits")
-    answer.add_argument("session")
+    answer.add_argument("session", help="the id of the session")
     answer.add_argument("call", nargs="?", help="the id of the tool call")
     kinds = answer.add_mutually_exclusive_group()
     kinds.add_argument("--approve", dest="approved", action="store_const", const=True, help="let the call be made")

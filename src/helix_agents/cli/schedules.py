@@ -1,4 +1,4 @@
-"""`helix schedules ...`: list and cancel what starts runs at due times."""
+"""`helix schedules ...`: list and cancel schedules."""
 
 from __future__ import annotations
 

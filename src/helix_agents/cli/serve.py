@@ -1,4 +1,4 @@
-"""`helix serve`: agents over HTTP. Without a module it serves the demo agents, so that there is something to try."""
+"""`helix serve`: serve agents over HTTP; without a module, the demo agents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def _serve(given: argparse.Namespace) -> None:
     if authenticate is None and not is_loopback(given.host):
         raise InvalidArgument(
             f"To listen on {given.host}, set {TOKEN_VARIABLE}, or pass --users or --authenticate: "
-            "without users, anybody could use it."
+            "without users, anyone could use it."
         )
     async with _executor(given) as executor:
         app = create_app(
@@ -50,7 +50,7 @@ async def _serve(given: argparse.Namespace) -> None:
 
 
 def _users(given: argparse.Namespace) -> Authenticate | None:
-    """Return who may use the server: the users of a file, those that a function knows, or an admin with a token."""
+    """Return the users of the server: those in a file, those that a function knows, or an admin with a token."""
     token = os.environ.get(TOKEN_VARIABLE)
     if token is not None and (given.users or given.authenticate):
         raise InvalidArgument(f"Unset {TOKEN_VARIABLE}, or leave out --users and --authenticate: one of them decides.")
@@ -68,7 +68,7 @@ def _users(given: argparse.Namespace) -> Authenticate | None:
 
 @asynccontextmanager
 async def _executor(given: argparse.Namespace) -> AsyncIterator[AgentExecutor]:
-    """Open the executor that the command line names: on its own stores, or made here on stores opened here."""
+    """Open the executor that the command line names, on its own stores or on stores opened here."""
     if given.executor is not None and isinstance(made := find(given.executor), AgentExecutor):
         given.url = None
         async with made:

@@ -1,4 +1,5 @@
-"""The arguments of `helix serve`. What it does is in `serve.py`, loaded on demand: it needs the extra `server`."""
+"""The arguments of `helix serve`. The command itself is in `serve.py`, loaded on demand: it needs the extra
+`server`."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -39,7 +40,8 @@ async def executor_named(name: str, stores: Stores) -> AsyncIterator[AgentExecut
     found = find(name)
     made = found if isinstance(found, AgentExecutor) or not callable(found) else found(stores)
     if not isinstance(made, AgentExecutor):
-        raise InvalidArgument(f"{name!r} is not an executor but {type(made).__name__}: name {HOW_TO_NAME}.")
+        instead = " or ".join(executors_beside(name)) or HOW_TO_NAME
+        raise InvalidArgument(f"{name!r} is not an executor but {type(made).__name__}: name {instead}.")
     if url := os.environ.get(WEBHOOK_VARIABLE):
         made.add_webhooks(Webhook(url, os.environ.get(WEBHOOK_SECRET_VARIABLE, "")))
     async with made:
@@ -62,3 +64,16 @@ def find(name: str) -> object:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise InvalidArgument(f"Cannot find {name!r}: {error}.") from error
+
+
+def executors_beside(name: str) -> list[str]:
+    """Return `module:name` of each executor in the module of an object, and of each function declared to return one."""
+    module = name.partition(":")[0]
+    found = vars(import_module(module)).items()
+    return [f"{module}:{attribute}" for attribute, value in found if _is_executor(value, module)]
+
+
+def _is_executor(value: object, module: str) -> bool:
+    if not inspect.isfunction(value) or value.__module__ != module:
+        return isinstance(value, AgentExecutor)
+    return value.__annotations__.get("return") in (AgentExecutor, AgentExecutor.__name__)

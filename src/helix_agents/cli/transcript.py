@@ -27,7 +27,7 @@ class Transcript:
             self._line(f"{'> ' if message['role'] == 'user' else ''}{visible(text)}")
 
     def show(self, chunk: dict[str, Any]) -> None:
-        """Print what a chunk says; those of sub-agents are left out."""
+        """Print a chunk; those of sub-agents are left out."""
         match chunk:
             case {"sub_session_id": _}:
                 return

@@ -26,10 +26,10 @@ def add_transfer(commands: Any) -> None:
     out.add_argument("file", type=Path, help="must not exist yet, unless with --resume")
     out.add_argument("--session", metavar="ID", help="only this session and those below it")
     out.add_argument("--user", metavar="ID", help="only the sessions of this user, and what is remembered about them")
-    out.add_argument("--resume", action="store_true", help="go on with an export that was interrupted")
+    out.add_argument("--resume", action="store_true", help="continue an export that was interrupted")
     add_json(out, "one JSON document")
     into = add_command(commands, "import", _import, "read an export into these stores", creates=True)
-    into.add_argument("file", type=Path)
+    into.add_argument("file", type=Path, help="what `helix export` wrote")
     add_json(into, "one JSON document")
 
 

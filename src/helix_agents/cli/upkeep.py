@@ -55,7 +55,7 @@ def add_upkeep(commands: Any) -> None:
     usage.add_argument("--limit", type=int, default=50, help="of entries")
     add_json(usage, "one JSON document, or one entry a line")
     follow = add_command(commands, "tail", _tail, "follow a session's stream in the terminal")
-    follow.add_argument("session")
+    follow.add_argument("session", help="the id of the session")
     follow.add_argument("--from", dest="from_sequence", type=int, metavar="N", help="begin after this sequence")
     add_json(follow, "one chunk a line")
 

@@ -1,7 +1,7 @@
-"""Which checks apply to a harness: those of every contract whose door it has. Importing this fills all registries.
+"""Which checks apply to a harness: the checks of every contract for which it overrides a method.
 
-A harness for several contracts is one class with several doors. The last door, `open_stores`, lets the library's own
-executor run on your stores: crashes, takeovers, approvals, interrupts.
+Importing this module fills all registries. A harness for several contracts is one class with several of these methods.
+With `open_stores`, the library's executor runs on your stores: crashes, takeovers, approvals, interrupts.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ DOORS: tuple[tuple[str, Registry[Any]], ...] = (
     ("open_blobs", BLOB_STORE),
     ("open_stores", EXECUTOR),
 )
-"""The method that a harness overrides to be judged by a contract, and the checks of that contract."""
+"""The method that a harness overrides to be checked for a contract, and the checks of that contract."""
 
 
 def checks_for(harness: object, only: Iterable[str] = ()) -> list[Check[Any]]:
-    """Return the checks for a harness or a class of harnesses; of these, those that `only` selects.
+    """Return the checks for a harness or a harness class, limited to those that `only` selects.
 
-    Raises `ValueError` for a word that selects nothing, and for a harness without any door.
+    Raises `ValueError` for a word that selects nothing, and for a harness that overrides none of the methods.
     """
-    registries = [registry for door, registry in DOORS if _has_door(harness, door)]
+    registries = [registry for name, registry in DOORS if _overrides(harness, name)]
     if not registries:
-        raise ValueError(f"{harness!r} is not a harness: it has none of {', '.join(door for door, _ in DOORS)}.")
+        raise ValueError(f"{harness!r} is not a harness: it has none of {', '.join(name for name, _ in DOORS)}.")
     wanted = {word.strip() for word in only if word.strip()}
     unknown = wanted - set().union(*(registry.words() for registry in registries))
     if unknown:
@@ -46,7 +46,7 @@ def checks_for(harness: object, only: Iterable[str] = ()) -> list[Check[Any]]:
     return [check for check in everything if not wanted or wanted & {check.guarantee, check.kind, check.name}]
 
 
-def _has_door(harness: object, door: str) -> bool:
+def _overrides(harness: object, method_name: str) -> bool:
     kind = harness if isinstance(harness, type) else type(harness)
-    method = getattr(kind, door, None)
-    return callable(method) and method is not getattr(Harness, door)
+    method = getattr(kind, method_name, None)
+    return callable(method) and method is not getattr(Harness, method_name)

@@ -1,4 +1,4 @@
-"""Assertions of the kit: they work under `python -O` and outside pytest, and say what was different where."""
+"""Assertions of the kit: they work under `python -O` and outside pytest, and name the first difference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 def plain(value: Any) -> Any:
-    """Structs, mappings and tuples as plain dicts and lists, all the way down."""
+    """Convert structs, mappings and tuples to plain dicts and lists, recursively."""
     if isinstance(value, msgspec.Struct):
         return {field: plain(getattr(value, field)) for field in value.__struct_fields__}
     if isinstance(value, dict):
@@ -24,7 +24,7 @@ def plain(value: Any) -> Any:
 
 
 def canonical(value: Any) -> str:
-    """Return a text that is equal for equal JSON only: 1, 1.0 and true differ, the order of members does not."""
+    """Return a string that is equal for equal JSON only: 1, 1.0 and true differ, the order of members does not."""
     return json.dumps(plain(value), sort_keys=True, separators=(",", ":"))
 
 
@@ -39,11 +39,11 @@ def expect_same(actual: Any, expected: Any, what: str) -> None:
     if canonical(actual) == canonical(expected):
         return
     path, left, right = difference(plain(actual), plain(expected))
-    raise AssertionError(f"{what}: at {path or '/'} there is {_short(left)}, expected {_short(right)}")
+    raise AssertionError(f"{what}: {path or '/'} is {_short(left)}, expected {_short(right)}")
 
 
 def difference(actual: Any, expected: Any, path: str = "") -> tuple[str, Any, Any]:
-    """Return the first place at which two plain values differ."""
+    """Return the first path at which two plain values differ, and both values there."""
     if isinstance(actual, dict) and isinstance(expected, dict):
         for key in sorted(actual.keys() | expected.keys(), key=str):
             left, right = actual.get(key, "(absent)"), expected.get(key, "(absent)")

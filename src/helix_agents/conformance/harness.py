@@ -1,9 +1,9 @@
 """What the kit needs to know about a backend: how to open it, reopen it and remove it.
 
-You write one `Harness` for your backend, with a method for every contract that it keeps; the kit then owns the data
-behind it for the length of one check. Nothing in here may import a backend. Hooks that return None by default describe
-what not every backend has (a schema, a second process, another application in the same database); checks that need one
-say `n/a` without it.
+You write one `Harness` for your backend, with a method for every contract that it implements; the kit owns its data
+during one check. Nothing in here may import a backend. Hooks that return None by default describe what not every
+backend has (a schema, a second process, another application in the same database); checks that need one report `n/a`
+without it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STATE_STORE: Registry[Harness] = Registry()
 
 
 class Closable(Protocol):
-    """Whatever a harness opens."""
+    """A store that a harness opens and closes."""
 
     async def close(self) -> None: ...
 
@@ -46,14 +46,14 @@ class StoreSet(Protocol):
 
 
 async def readers(harness: Harness, store: StateStore) -> AsyncIterator[StateStore]:
-    """Yield every way to see the same data: the store that wrote it, another object, and one after a restart."""
+    """Yield three stores on the same data: the one that wrote it, another object, and one after a restart."""
     yield store
     yield await harness.open()
     yield await harness.reopen()
 
 
 class Harness:
-    """One empty home of data, made for every check by calling the class without arguments.
+    """Empty storage for one check; the kit calls the class without arguments for each.
 
     Override at least one of `open`, `open_streams`, `open_usage`, `open_memory`, `open_blobs` and `open_stores`:
     those that you override decide which contracts are checked.
@@ -62,22 +62,22 @@ class Harness:
     name: ClassVar[str] = "store"
 
     declared: ClassVar[frozenset[str]] = frozenset()
-    """Names of checks that this backend is known not to pass; they must then fail. Aim for none."""
+    """Names of checks that this backend is known to fail; the kit reports an error if one passes. Aim for none."""
 
     def __init__(self) -> None:
         self.options = Options()
         self._open: list[Closable] = []
 
-    # -- doors, one a contract
+    # -- one method per contract
 
     async def open(self) -> StateStore:
-        """Return a new state store on the same data, as another process would have it, migrated and ready."""
+        """Return a new state store on the same data, as another process would open it, migrated and ready."""
         raise NotImplementedError
 
     async def open_streams(self, **options: Any) -> StreamManager:
-        """Return a new stream manager on the same data, as another process would have it.
+        """Return a new stream manager on the same data, as another process would open it.
 
-        `options` are `max_chunks`, `ttl` and `clock`, as every manager takes them.
+        `options` are `max_chunks`, `ttl` and `clock`, which every manager takes.
         """
         raise NotImplementedError
 
@@ -90,7 +90,7 @@ class Harness:
         raise NotImplementedError
 
     async def open_blobs(self, *, max_bytes: int | None = None) -> BlobStore:
-        """Return a blob store on the same data; `max_bytes` as every store takes it."""
+        """Return a blob store on the same data with the limit `max_bytes`."""
         raise NotImplementedError
 
     async def open_stores(self) -> StoreSet:
@@ -100,40 +100,40 @@ class Harness:
     # -- the end
 
     def keep(self, opened: Opened) -> Opened:
-        """Remember what was opened, so that `reopen` and `dispose` close it."""
+        """Record an opened store, so that `reopen` and `dispose` close it."""
         self._open.append(opened)
         return opened
 
     async def close_all(self) -> None:
-        """Close everything that was kept."""
+        """Close everything that `keep` recorded."""
         opened, self._open = self._open, []
         for each in opened:
             await each.close()
 
     async def reopen(self) -> StateStore:
-        """Close every store opened so far and open another: what it sees has survived a restart."""
+        """Close every store opened so far and open another, which sees only what survives a restart."""
         await self.close_all()
         return await self.open()
 
     async def dispose(self) -> None:
-        """Close everything and remove the data. Override it to remove what lies on a disk or a server."""
+        """Close everything and remove the data. Override it to remove data on a disk or a server."""
         await self.close_all()
 
     # -- other processes
 
     def child_spec(self) -> str | None:
-        """`"module:callable argument"`: `await callable(argument)` opens a state store in a child process.
+        """Return `"module:callable argument"`: `await callable(argument)` opens a state store in a child process.
 
         None where the data lives in one process.
         """
         return None
 
     def fresh_child_spec(self) -> str | None:
-        """Like `child_spec`, for data never opened before, so that opening it has to migrate; other data every call."""
+        """Like `child_spec`, for new data on every call, so that opening it has to migrate."""
         return None
 
     def stream_child_spec(self) -> str | None:
-        """Like `child_spec`, for a stream manager without a limit of chunks."""
+        """Like `child_spec`, for a stream manager without a limit on chunks."""
         return None
 
     def stores_child_spec(self) -> str | None:
@@ -148,19 +148,19 @@ class Harness:
         return None
 
     async def traces(self, session_id: str) -> list[str] | None:
-        """Return where the raw data (tables, keys) still mentions this text; None if it cannot be looked into."""
+        """Return where the raw data (tables, keys) still mentions this string; None if it cannot be searched."""
         return None
 
     async def stored_bytes(self) -> int | None:
-        """Return how many bytes the data takes; None if unknown."""
+        """Return how many bytes the data takes up; None if unknown."""
         return None
 
     async def written_bytes(self, act: Callable[[], Awaitable[object]]) -> int | None:
-        """Do something, and return about how many bytes the backend itself wrote for it; None, without, if unknown."""
+        """Run the action and return about how many bytes the backend wrote; None, without running it, if unknown."""
         return None
 
     async def pretend_newer_schema(self) -> Callable[[], Awaitable[None]]:
-        """Mark the data as written by a newer version of the library; return how to undo that.
+        """Mark the data as written by a newer version of the library; return a function that undoes this.
 
         Raises `NotImplementedError` where there is no schema.
         """

@@ -1,4 +1,4 @@
-"""The pytest door: one line in a test file runs the whole kit on your store.
+"""Integration with pytest: one line in a test file runs the whole kit on your store.
 
 test_my_store = conformance_tests(MyHarness)
 """
@@ -17,9 +17,9 @@ from .run import run_check
 
 
 def conformance_tests(harness: type[Any], *, only: Iterable[str] = ()) -> Callable[[Check[Any]], None]:
-    """Return a test with one parameter set per check. It needs no plugin and makes an event loop of its own.
+    """Return a test with one parameter set per check. It needs no plugin and creates its own event loop.
 
-    `harness` is a class that can be made without arguments; its methods decide which contracts are checked.
+    `harness` is a class that can be called without arguments; its methods decide which contracts are checked.
     """
 
     def test_conformance(check: Check[Any]) -> None:

@@ -1,6 +1,6 @@
-"""The list of checks. A check is an async function of a harness, tests one rule and is named by its guarantee.
+"""The list of checks. A check is an async function of a harness, tests one rule and is named after its guarantee.
 
-Nothing here knows a backend or a check; `checks/` fills the list, `run.py` and `pytest.py` read it.
+Nothing here knows a backend or a check. The packages of checks fill the list; `run.py` and `pytest.py` read it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ H = TypeVar("H")
 
 
 class NotApplicable(Exception):
-    """An outcome, not a failure: there is nothing this check could speak of, e.g. no second process."""
+    """The check does not apply to this backend, e.g. there is no second process. Not a failure."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Check(Generic[H]):
 
     @property
     def name(self) -> str:
-        """Unique and stable: the guarantee and the function, as `S2.commit_is_visible_as_a_whole`."""
+        """Return a unique and stable name: guarantee and function, as in `S2.commit_is_visible_as_a_whole`."""
         return f"{self.guarantee}.{self.run.__name__}"
 
 
@@ -63,5 +63,5 @@ class Registry(Generic[H]):
         return [found for found in self._checks.values() if wanted & {found.guarantee, found.kind, found.name}]
 
     def words(self) -> set[str]:
-        """Return everything that `select` understands."""
+        """Return every word that `select` accepts."""
         return {word for found in self._checks.values() for word in (found.guarantee, found.kind, found.name)}

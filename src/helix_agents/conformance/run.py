@@ -1,4 +1,4 @@
-"""Run checks and say what came of them; the door for a command line and for programs.
+"""Run checks and report the results, from the command line or a program.
 
 python -m helix_agents.conformance my_package.testing:MyHarness --only S2,S8 --seed 7 --steps 1000
 """
@@ -19,14 +19,14 @@ from .registry import Check, NotApplicable
 from .tools.child import resolve
 
 Factory = Callable[[], Any]
-"""Makes a harness on empty data; mostly the class of the harness itself."""
+"""Creates a harness on empty data; usually the harness class itself."""
 
 Outcome = Literal["passed", "failed", "n/a", "declared"]
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one check."""
+    """The result of one check."""
 
     check: Check[Any]
     outcome: Outcome
@@ -36,7 +36,7 @@ class Result:
 
 
 async def run_check(check: Check[Any], factory: Factory, options: Options | None = None) -> Result:
-    """Run one check on data of its own."""
+    """Run one check on its own data."""
     harness = factory()
     harness.options = options or getattr(harness, "options", None) or Options()
     declared: frozenset[str] = getattr(harness, "declared", frozenset())
@@ -80,14 +80,14 @@ async def _selected(factory: Factory, only: Iterable[str]) -> list[Check[Any]]:
 
 
 async def _dispose(harness: Any) -> None:
-    """Let a harness remove its data, if it has something to remove."""
+    """Let a harness remove its data."""
     dispose = getattr(harness, "dispose", None)
     if dispose is not None:
         await dispose()
 
 
 def report(results: Iterable[Result], out: TextIO) -> int:
-    """Write what happened, worst last; how many checks failed."""
+    """Print the results, failures last, and return how many checks failed."""
     counts: dict[str, int] = {}
     failed = []
     for result in results:
@@ -112,7 +112,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the kit as a command; 0 if nothing failed."""
+    """Run the kit as a command; return 0 if nothing failed."""
     given = _arguments(sys.argv[1:] if argv is None else argv)
     options = Options()
     if given.seed is not None:

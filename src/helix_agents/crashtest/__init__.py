@@ -1,4 +1,4 @@
-"""Crash tests of an agent: it is killed at every durable point and continued, and the effects of its tools are counted.
+"""Crash-test an agent: kill it at every durable point, continue it, and count the effects of its tools.
 
 `assert_crash_safe(make_executor, "agent", "input")` in a test of yours; `helix crashtest` on the command line.
 """

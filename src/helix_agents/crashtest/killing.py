@@ -1,4 +1,4 @@
-"""Crash tests with real processes: each life is a fork of this process that ends itself with SIGKILL at its point.
+"""Crash tests with real processes: each is a fork of this one that ends itself with SIGKILL at its point.
 
 Effects and questions go to a file, one line each, whole even if the process dies right after. What `make_executor`
 needs of the world must be outside of this process as well.
@@ -33,7 +33,7 @@ BROKEN = 3
 
 
 class _Line(msgspec.Struct, omit_defaults=True):
-    """One line of the file: an effect, a question, or the end with what the report needs."""
+    """One line of the file: an effect, a question, or the end with the data for the report."""
 
     effect: Effect | None = None
     asked: str | None = None
@@ -56,7 +56,7 @@ class FileJournal(Journal):
 
     @property
     def end(self) -> _Line:
-        """The end of the round, as far as there is one."""
+        """The end of the round, if it was reached."""
         return self.lines[-1] if self.lines and self.lines[-1].ending else _Line(ending="unfinished")
 
     def add(self, effect: Effect) -> None:
@@ -82,7 +82,7 @@ class _Killing(Life):
     """A life that ends with SIGKILL instead of an error."""
 
     def begin(self, name: str = "") -> bool:
-        """Count a call, and die if it is the last."""
+        """Count a call, and end the process if it is the last."""
         number = self.calls + 1
         if self.last is not None and (number > self.last or (number == self.last and not self.reply_lost)):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -121,7 +121,7 @@ def crashtest_by_kill(
 
 
 class _Theater:
-    """Performs rounds, each in processes of its own."""
+    """Runs rounds, each in its own processes."""
 
     def __init__(self, stage: Stage, url: str, folder: Path, reset: Callable[[], object] | None) -> None:
         self._stage = stage
@@ -131,7 +131,7 @@ class _Theater:
         self.kills = 0
 
     def perform(self, lives: list[Life]) -> FileJournal:
-        """Perform one round; what it left in its journal."""
+        """Run one round; return its journal."""
         if self._reset is not None:
             self._reset()
         name, clock = f"crashtest-{random_id()}", Clockwork()

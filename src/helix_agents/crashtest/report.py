@@ -1,4 +1,4 @@
-"""What the rounds of a crash test came to, by tool. Plain values, no I/O."""
+"""The report of a crash test: results of its rounds by tool. Plain values, no I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 MAY_REPEAT = ("read", "idempotent")
 UNSAID = "unsaid"
-"""The kind of a tool that says nothing about its effect."""
+"""The kind of a tool that does not declare its effect."""
 SHOWN = 5
 
 
@@ -25,17 +25,17 @@ class Effect(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Tool and part, for the report."""
+        """Tool and part, as shown in the report."""
         return self.tool if self.part is None else f"{self.tool}.{self.part}"
 
     @property
     def what(self) -> tuple[str, str]:
-        """What makes two effects the same one."""
+        """The key by which two effects count as the same."""
         return self.name, str(sorted(self.arguments.items()) if isinstance(self.arguments, dict) else self.arguments)
 
 
 class ToolReport(msgspec.Struct):
-    """What became of the effects of one tool, over all rounds."""
+    """The effects of one tool over all rounds."""
 
     effect: str
     doubled: list[str] = []
@@ -56,7 +56,7 @@ class Report(msgspec.Struct):
 
     @property
     def is_clean(self) -> bool:
-        """Whether every round ended like the calm one and no effect was doubled or lost that must not be."""
+        """Whether every round ended like the undisturbed one, and no effect was doubled or lost that must not be."""
         return not self.endings and not any(
             each.lost or (each.doubled and each.effect not in MAY_REPEAT) for each in self.tools.values()
         )
@@ -64,7 +64,7 @@ class Report(msgspec.Struct):
     def add(
         self, where: str, ending: str, calm: Sequence[Effect], found: Sequence[Effect], asked: Sequence[str]
     ) -> None:
-        """Add what one round came to, compared with the calm one."""
+        """Add the result of one round, compared with the undisturbed one."""
         self.rounds += 1
         if ending != self.ending:
             words = f"{ending} instead of {self.ending}"

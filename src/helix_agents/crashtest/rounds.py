@@ -1,4 +1,4 @@
-"""Rounds of a crash test: one run of the agent, broken off at chosen points and continued until it ends.
+"""Rounds of a crash test: one run of the agent, stopped at chosen points and continued until it ends.
 
 A point is a call to a store, before or after which the process dies, or the body of a tool. "Dead" means that nothing
 reaches the stores any more; with `killing.py` it means SIGKILL.
@@ -24,12 +24,12 @@ from .report import UNSAID, Effect, Report
 
 MAX_LIVES = 30
 SECOND_DEATH = 9
-"""At which point a process that recovers dies again."""
+"""The point at which a recovering process dies again."""
 SESSION_ID = "crashtest"
 
 Factory = Callable[[Any], AgentExecutor]
 Answer = Callable[[PendingClientToolCall], dict[str, Json]]
-"""What people say to an approval or a client tool: the arguments of `submit_tool_result`."""
+"""Answers an approval or a client tool: returns the arguments of `submit_tool_result`."""
 
 
 def default_answer(question: PendingClientToolCall) -> dict[str, Json]:
@@ -38,13 +38,13 @@ def default_answer(question: PendingClientToolCall) -> dict[str, Json]:
 
 
 class Journal:
-    """What really happened in one round, kept outside of all stores."""
+    """What really happened in one round, recorded outside of all stores."""
 
     def __init__(self) -> None:
         self.effects: list[Effect] = []
         self.asked: list[str] = []
         self.with_parts: set[str] = set()
-        """The tools whose effects are their parts."""
+        """The tools whose effects are recorded part by part."""
 
     def add(self, effect: Effect) -> None:
         """Record an effect."""
@@ -64,7 +64,7 @@ class Journal:
 
 
 def lives_of(points: int, every: int) -> Iterator[tuple[str, list[Life]]]:
-    """Yield each place to die, with the lives of a round that dies there: once, and again while it recovers."""
+    """Yield each point of death, with the processes of a round that dies there: once, and again during recovery."""
     for point in range(1, points + 1, every):
         for reply_lost in (False, True):
             for again in (False, True):
@@ -75,7 +75,7 @@ def lives_of(points: int, every: int) -> Iterator[tuple[str, list[Life]]]:
 
 
 class Stage:
-    """Prepares executors of the user's for a round: its clock, its journal, its life."""
+    """Prepares the user's executors for a round: their clock, journal and point of death."""
 
     def __init__(self, make: Factory, agent: str, input: str, answer: Answer) -> None:
         self.make = make
@@ -101,19 +101,20 @@ class Stage:
         return executor
 
     def release(self) -> None:
-        """Give the tools back as they were."""
+        """Restore the original tools."""
         for tool in self._watched:
             for name in ("run", "as_undo"):
                 tool.__dict__.pop(name, None)
 
     def kinds(self, executor: AgentExecutor) -> dict[str, str]:
-        """Return what each tool says about its effect."""
+        """Return the declared effect of each tool."""
         tools = [tool for agent in executor.agents for tool in agent.tools.values()]
         undone: dict[str, str] = {UNDO_PREFIX + tool.name: "once" for tool in tools if tool.effects.undo is not None}
         return {tool.name: tool.effects.kind or ("read" if tool.idempotent else UNSAID) for tool in tools} | undone
 
     async def live(self, stores: Stores, clock: Clockwork, journal: Journal, life: Life, name: str) -> str | None:
-        """Let one process continue the session; its final status, or None if there is more to do. Raises `Died`."""
+        """Let one process continue the session; return its final status, or None if there is more to do. Raises
+        `Died`."""
         helper = self.executor(stores, clock, journal, None)
         executor = self.executor(life.wrap(stores), clock, journal, life)
         try:
@@ -148,7 +149,7 @@ class Stage:
 
 
 def _watched_undo(tool: Tool, journal: Journal, life: Life | None) -> Tool | None:
-    """Return the tool that takes back an effect of another one, watched like it."""
+    """Return the tool that undoes an effect of another one, instrumented in the same way."""
     made = Tool.as_undo(tool)
     if made is None:
         return None
@@ -228,7 +229,7 @@ async def crashtest(
 
 
 def started(ending: str, kinds: dict[str, str], points: int) -> Report:
-    """Return the report of a test that begins, after its calm round."""
+    """Return the report of a new test, after its undisturbed round."""
     report = Report(points, ending)
     report.start(kinds)
     return report

@@ -109,7 +109,7 @@ async def _is_in_the_middle(stores: Stores) -> bool:
 
 
 async def _agree(executor: AgentExecutor, session_id: str) -> None:
-    """Act as the person: approve what the session asks, once it asks."""
+    """Act as the person: approve the session's request once there is one."""
     while True:
         session = await executor.services.store.load_state(session_id)
         if session is None or session.status in ("completed", "failed"):

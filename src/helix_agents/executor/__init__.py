@@ -1,4 +1,4 @@
-"""The agent loop: one implementation, on the contracts of stores and streams only."""
+"""The agent loop: one implementation, which uses only the contracts of stores and streams."""
 
 from .executor import AgentExecutor
 from .handle import AgentResult, RunHandle, result_of
@@ -14,7 +14,7 @@ from .services import Services
 from .session.admin import restore_session
 from .session.closing import Ending, close, decided, fail_session
 from .session.observe import CanResume, Sessions, SessionStores, find
-from .session.questions import ToolResultReceipt, all_waiting
+from .session.questions import ToolResultReceipt, all_waiting, open_requests
 from .session.standing import UNCLOSED, Action, Intent, Standing, decide, open_run
 from .step.decisions import Outcome
 from .stream.follow import Follower, StreamPlace, outcome_without_stream
@@ -67,6 +67,7 @@ __all__ = [
     "fail_session",
     "find",
     "impatient",
+    "open_requests",
     "open_run",
     "outcome_without_stream",
     "restore_session",

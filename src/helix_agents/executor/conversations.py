@@ -1,4 +1,4 @@
-"""The part of the executor's API that changes what was said: regenerate, edit, and the branches that this leaves."""
+"""The executor's methods that change a conversation: regenerate, edit, and its branches."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .handle import RunHandle
 from .local_runs import LocalRuns
 from .options import BranchOptions, Input, read_request
 from .services import Services
-from .session.branching import Detour, list_branches, switch_branch
+from .session.branching import BranchStart, list_branches, switch_branch
 from .session.observe import find
 from .starting import Starter
 
 
 class Conversations:
-    """What an executor does with conversations besides continuing them."""
+    """Methods of an executor that branch conversations."""
 
     services: Services
     runs: LocalRuns
@@ -38,13 +38,13 @@ class Conversations:
     ) -> RunHandle[Output]:
         """Run the turn that produced an assistant message again; by default the last turn.
 
-        The session returns to where the user had asked, in one guarded commit with the start of the run. What followed
-        is kept as a branch: `switch_branch` brings it back. The options are in `BranchOptions`. The agent is found
-        by its name unless it is given. Raises `InvalidArgument` for a message that is not a reply in this
-        conversation, `AlreadyRunning` for a session that runs (unless `if_running="interrupt"`), and `VersionConflict`
-        if another process changes the session at the same time.
+        The session returns to the user's message, in one guarded commit with the start of the run. What followed is
+        stored as a branch, which `switch_branch` restores. The options are in `BranchOptions`. Without `agent`, the
+        agent is found by its name. Raises `InvalidArgument` for a message that is not a reply in this conversation,
+        `AlreadyRunning` for a session that is running (unless `if_running="interrupt"`), and `VersionConflict` if
+        another process changes the session concurrently.
         """
-        return await self._branch(session_id, Detour(message_id, replaces=False), [], agent, options)
+        return await self._branch(session_id, BranchStart(message_id, replaces=False), [], agent, options)
 
     async def edit(
         self,
@@ -55,15 +55,15 @@ class Conversations:
         agent: Agent[Output] | str | None = None,
         **options: Unpack[BranchOptions],
     ) -> RunHandle[Output]:
-        """Replace a user message, also the first one, and run from there. Everything else as for `regenerate`."""
+        """Replace a user message, even the first one, and run from there. Otherwise like `regenerate`."""
         ensure_printable(message_id, "message_id")
-        said: Message = {"role": "user", "content": content, "id": message_id}
-        return await self._branch(session_id, Detour(message_id, replaces=True), said, agent, options)
+        edited: Message = {"role": "user", "content": content, "id": message_id}
+        return await self._branch(session_id, BranchStart(message_id, replaces=True), edited, agent, options)
 
     async def _branch(
         self,
         session_id: str,
-        detour: Detour,
+        branch_at: BranchStart,
         input: Input,
         agent: Agent[Output] | str | None,
         options: Mapping[str, Any],
@@ -71,20 +71,20 @@ class Conversations:
         self.runs.ensure_open()
         ensure_id(session_id, "session_id")
         if options.get("if_running") == "enqueue":
-            raise InvalidArgument("if_running='enqueue' does not go with a change of what was said: 'interrupt' does.")
+            raise InvalidArgument("if_running='enqueue' cannot regenerate or edit a message: use 'interrupt'.")
         found = await find(self.services, session_id, user_id=options.get("user_id"))
         known = self.runs.known(found.existing.agent_type if agent is None else agent)
         request = read_request(known, input, {**options, "session_id": session_id})
-        return await self.starter.start(replace(request, detour=detour, meant_for=found))
+        return await self.starter.start(replace(request, branch_at=branch_at, expected=found))
 
     async def list_branches(self, session_id: str, *, user_id: str | None = None) -> list[Branch]:
-        """Return the branches of a conversation, in the order in which they part. Siblings share `message_id`."""
+        """Return the branches of a conversation, in the order in which they start. Siblings share `message_id`."""
         return await list_branches(self.services, session_id, user_id=user_id)
 
     async def switch_branch(self, session_id: str, branch_id: str, *, user_id: str | None = None) -> SessionState:
-        """Leave the conversation for another branch, which comes back as it was left; return the session.
+        """Replace the end of the conversation with another branch, unchanged since it was left; return the session.
 
         Raises `AlreadyRunning` if the session is running, `InvalidArgument` for an unknown branch, and
-        `VersionConflict` if another process changes the session at the same time.
+        `VersionConflict` if another process changes the session concurrently.
         """
         return await switch_branch(self.services, session_id, branch_id, user_id=user_id)

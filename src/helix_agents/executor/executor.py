@@ -1,8 +1,8 @@
 """AgentExecutor: the public API. Runs agents in this process, on stores that other processes may share.
 
 It only assembles parts: `starting.py` starts and continues runs, `local_runs.py` drives those of this process,
-`conversations.py` changes what was said, `remote.py` works on sessions wherever they run, and `workers/claimable.py`
-picks up what others left.
+`conversations.py` changes conversations, `remote.py` controls sessions wherever they run, and `workers/claimable.py`
+recovers sessions whose process died.
 """
 
 from __future__ import annotations
@@ -50,27 +50,28 @@ from .stream.follow import ExecutedChunks
 from .stream.snapshot import SessionView
 from .tasks import run_in_own_loop
 from .workers.claimable import Recovery, due_sessions
-from .workers.wakeup import ring
+from .workers.wakeup import wake_workers
 
 
 class AgentExecutor(Conversations):
-    """Executes agents. Everything that must survive is in the stores; this object may be discarded at any time.
+    """Executes agents. All durable data is in the stores; this object may be discarded at any time.
 
     `AgentExecutor(stores, llm)` takes what `open_stores` returns, and records usage; `AgentExecutor(state_store,
     stream_manager, llm)` takes single stores. `llm`: a model, or its name, such as `"anthropic:NAME"`.
-    `deps_factory`: a function of the session, sync or async, that makes the deps of runs which are given none.
-    `memory_store`: what `ToolContext.memory` works on.
+    `deps_factory`: a function of the session, sync or async, that creates the deps of runs that are given none.
+    `memory_store`: the store behind `ToolContext.memory`.
 
-    `lease_seconds`: how long after its last heartbeat a run counts as crashed. `agents`: known by name from the
-    start, so that `resume` can be given a name; every agent that is executed becomes known as well.
-    `suspend_grace_seconds`: how long a run that waits for a person lets its sub-agents continue before it suspends;
-    they are then interrupted, and continue when it does. Unless given, they may finish first. `durability`: with
-    `"call"` every finished tool call is durable before it is announced, and does not run again after a crash; with
-    `"step"` only whole steps are, which saves writes: after a crash the open step is asked for and run again.
+    `lease_seconds`: how long after its last heartbeat a run counts as crashed. `agents`: registered by name from the
+    start, so that `resume` accepts the name; executing an agent also registers it.
+    `suspend_grace_seconds`: how long sub-agents may continue while their parent waits for a person, before the parent
+    suspends; they are then interrupted and continue when it does. By default they may finish first. `durability`: with
+    `"call"`, every finished tool call is durable before it is announced, and does not run again after a crash; with
+    `"step"`, only whole steps are durable, which saves writes: after a crash the open step and its model call run
+    again.
 
     `webhooks`: receivers of the events `run.completed`, `run.failed` and `run.suspended`. `secret`: signs the tokens of
-    deferred calls, the same in every process; of several, the first one signs and all are accepted. `public_url`: where
-    the server of these sessions can be reached from outside, for the URLs of deferred calls.
+    deferred calls and must be the same in every process; the first of several signs, all are accepted. `public_url`:
+    the server's public address, for the URLs of deferred calls.
 
     Methods that take `user_id` treat a session of another user as missing.
     """
@@ -100,9 +101,9 @@ class AgentExecutor(Conversations):
     ) -> None:
         given = given_stores(state_store, stream_manager, llm, usage_store, memory_store, blob_store)
         if deps_factory is not None and not callable(deps_factory):
-            raise InvalidArgument("deps_factory is a function of the session: give the value itself to execute().")
+            raise InvalidArgument("deps_factory must be a function of the session: pass the value itself to execute().")
         if lease_seconds <= 0 or poll_seconds <= 0:
-            raise InvalidArgument("lease_seconds and poll_seconds must be above zero.")
+            raise InvalidArgument("lease_seconds and poll_seconds must be positive.")
         if durability not in get_args(Durability):
             raise InvalidArgument(f"Invalid durability {durability!r}: expected 'call' or 'step'.")
         self.services = Services(
@@ -133,11 +134,11 @@ class AgentExecutor(Conversations):
         self.recovery = Recovery(self.services, self.starter, self._schedules, self._outbox)
 
     def add_hooks(self, *hooks: Hooks) -> None:
-        """Let further hooks watch the runs that start from now on."""
+        """Add hooks for runs that start from now on."""
         self.services.hooks.extend(hooks)
 
     def add_webhooks(self, *webhooks: Webhook) -> None:
-        """Send the events of runs that start from now on to further receivers."""
+        """Add receivers for the events of runs that start from now on."""
         if webhooks and not self._outbox.types:
             self.add_hooks(self._outbox)
         self._outbox.add(webhooks)
@@ -147,10 +148,10 @@ class AgentExecutor(Conversations):
     async def execute(
         self, agent: Agent[Output] | str, input: Input, **options: Unpack[ExecuteOptions]
     ) -> RunHandle[Output]:
-        """Start a run: of a new session, or the next turn of a finished one. The options are in `ExecuteOptions`.
+        """Start a run: in a new session, or as the next turn of a finished one. The options are in `ExecuteOptions`.
 
-        A session that was interrupted, crashed or waits for an answer continues with `input` as the next message.
-        Raises `AlreadyRunning` for one that is running.
+        A session that was interrupted, crashed or waits for a response continues with `input` as the next message.
+        Raises `AlreadyRunning` if the session is running.
         """
         self.runs.ensure_open()
         return await self.starter.start(read_request(self.runs.known(agent), input, options))
@@ -158,7 +159,7 @@ class AgentExecutor(Conversations):
     async def run(
         self, agent: Agent[Output] | str, input: Input, **options: Unpack[ExecuteOptions]
     ) -> AgentResult[Output]:
-        """Execute, and wait until the run ends or suspends. Takes what `execute` takes."""
+        """Execute, and wait until the run ends or suspends. Takes the same options as `execute`."""
         return await (await self.execute(agent, input, **options)).result()
 
     def run_sync(
@@ -169,10 +170,10 @@ class AgentExecutor(Conversations):
             asyncio.get_running_loop()
         except RuntimeError:
             return run_in_own_loop(self.run(agent, input, **options))
-        raise InvalidArgument("run_sync() was called where an event loop runs: write `await executor.run(...)`.")
+        raise InvalidArgument("run_sync() was called while an event loop is running: write `await executor.run(...)`.")
 
     def stream(self, agent: Agent | str, input: Input, **options: Unpack[ExecuteOptions]) -> ExecutedChunks:
-        """Execute with the first `anext`, and iterate over the chunks of the run. Takes what `execute` takes."""
+        """Execute at the first `anext`, and iterate over the chunks of the run. Takes the same options as `execute`."""
 
         async def start() -> RunHandle:
             return await self.execute(agent, input, **options)
@@ -184,13 +185,14 @@ class AgentExecutor(Conversations):
     ) -> RunHandle[Output]:
         """Store a run, in one commit with the user's message; any worker starts it.
 
-        The handle follows the run wherever it runs: `result` waits until the session stops, also if no worker has
-        started it yet, or if a worker dies and another continues. A session that was interrupted or waits for an answer
-        continues with `input` as the next message. Raises `AlreadyRunning` for one that runs or waits for a worker.
+        The handle follows the run wherever it runs: `result` waits until the session stops, even if no worker has
+        started it yet, or if a worker dies and another continues. A session that was interrupted or waits for a
+        response continues with `input` as the next message. Raises `AlreadyRunning` if the session is running or waits
+        for a worker.
         """
         self.runs.ensure_open()
         handle = await self.starter.start(read_request(self.runs.known(agent), input, options), released=True)
-        await ring(self.services.streams)
+        await wake_workers(self.services.streams)
         return handle
 
     async def resume(
@@ -202,16 +204,16 @@ class AgentExecutor(Conversations):
         deps: Any = None,
         user_id: str | None = None,
     ) -> RunHandle[Output]:
-        """Continue a session whose run was interrupted, crashed, or has got its answers.
+        """Continue a session whose run was interrupted or crashed, or whose questions were answered.
 
-        `message` becomes the next message; questions that still wait are then settled without a response.
-        Exactly one of many callers gets the session, the others `AlreadyRunning`. Raises `NotResumable` if there
-        is nothing to do.
+        `message` becomes the next message; questions that are still open are then settled without a response.
+        Exactly one of several callers gets the session, the others `AlreadyRunning`. Raises `NotResumable` if there is
+        nothing to do.
         """
         self.runs.ensure_open()
-        said: Message | None = None if message is None else {"role": "user", "content": message}
+        given: Message | None = None if message is None else {"role": "user", "content": message}
         known = self.runs.known(agent)
-        return await self.starter.resume(known, session_id, message=said, deps=deps, user_id=user_id)
+        return await self.starter.resume(known, session_id, message=given, deps=deps, user_id=user_id)
 
     async def retry(
         self,
@@ -223,7 +225,7 @@ class AgentExecutor(Conversations):
     ) -> RunHandle[Output]:
         """Run the failed turn of a session again, from its last committed step: finished work is not repeated.
 
-        The agent is found by its name unless it is given. The limits of the failed run apply again, counted from zero.
+        Without `agent`, the agent is found by its name. The limits of the failed run apply again, counted from zero.
         Raises `NotResumable` for a session that has not failed.
         """
         self.runs.ensure_open()
@@ -234,7 +236,8 @@ class AgentExecutor(Conversations):
     async def get_handle(
         self, agent: Agent[Output] | str, session_id: str, *, user_id: str | None = None
     ) -> RunHandle[Output] | None:
-        """Return a handle on the latest run of a session, wherever it runs or ran; None if there is no such session."""
+        """Return a handle on the latest run of a session, wherever it runs or ran; None if the session does not
+        exist."""
         known = self.runs.known(agent)
         found = await find(self.services, session_id, agent=known, user_id=user_id)
         return None if found.session is None else self.runs.handle(known, found.session, found.run)
@@ -247,41 +250,41 @@ class AgentExecutor(Conversations):
         self.runs.ensure_open()
         ensure_limit(limit)
         names, count = self.recovery.types(agent.name for agent in self.agents), 0
-        taken: list[RunHandle] = []
+        handles: list[RunHandle] = []
         async with aclosing(due_sessions(self.services, names)) as due:
             async for session in due:
                 if not self.recovery.may_take(session) or not (picked := await self.recovery.pick_up(session)):
                     continue
                 count += 1
                 if isinstance(picked, RunHandle):
-                    taken.append(picked)
+                    handles.append(picked)
                 if count == limit:
                     break
-        return taken
+        return handles
 
     async def hand_over(self, handles: Iterable[RunHandle[Any]] | None = None) -> None:
-        """Finish the current steps of these runs, or of all that run here, and leave the rest to other processes."""
+        """Finish the current steps of these runs, or of all runs here, and release them to other processes."""
         await self.runs.hand_over(handles)
 
     # -- schedules
 
     async def schedule(self, agent: Agent | str, input: Input, **options: Unpack[ScheduleOptions]) -> Schedule:
-        """Start a run at each due time: once `at` a time, `every_seconds`, or as `cron` says. See `ScheduleOptions`.
+        """Start a run at each due time: once `at` a time, `every_seconds`, or by `cron`. See `ScheduleOptions`.
 
-        Workers that know the agent start the runs, each due time one (X11), whatever crashes: a turn of the session
-        `session_id`, once that is free, or a session of its own.
+        Workers that know the agent start exactly one run for each due time (X11), even after crashes: a turn of the
+        session `session_id`, once it is free, or a new session.
         """
         schedule = new_schedule(self.runs.known(agent).name, options, self.services)
         stored = await self._schedules.add(schedule, as_messages(input))
-        await ring(self.services.streams)  # idle workers sleep until the next moment that they know of
+        await wake_workers(self.services.streams)  # idle workers sleep until the next due time they know
         return stored
 
     async def list_schedules(self, *, user_id: str | None = None) -> list[Schedule]:
-        """Return the schedules that have a due time left, newest first; `user_id`: only those of this user."""
+        """Return the schedules that have due times left, newest first; `user_id`: only this user's."""
         return await self._schedules.list(user_id)
 
     async def cancel_schedule(self, schedule_id: str, *, user_id: str | None = None) -> bool:
-        """Delete a schedule; return False if there is none. Runs that it has started continue."""
+        """Delete a schedule; return False if it does not exist. Runs that it started continue."""
         return await self._schedules.cancel(schedule_id, user_id)
 
     async def _submit_due(self, schedule: Schedule, due: int, messages: Sequence[Message], key: str) -> None:
@@ -303,8 +306,8 @@ class AgentExecutor(Conversations):
     def watch(self, session_id: str) -> SessionView:
         """Open a session as a chat shows it: `async with executor.watch(session_id) as view:`.
 
-        `view.session`, `view.messages` and `view.sequence` are read at one moment. `async for stored in view` continues
-        from exactly that position: chunks with their sequences, live, over all turns, until the session is deleted.
+        `view.session`, `view.messages` and `view.sequence` are from one consistent read. `async for stored in view`
+        continues exactly there: chunks with their sequences, live, across all turns, until the session is deleted.
         """
         return SessionView(self.services, ensure_id(session_id, "session_id"))
 
@@ -315,13 +318,13 @@ class AgentExecutor(Conversations):
     async def abort(self, session_id: str, reason: str | None = None, *, user_id: str | None = None) -> None:
         """Stop a session's run immediately, its tools included; the session ends `failed`.
 
-        What tools with `undo` did in the turn is taken back before it ends: by the run itself; if no process owns it,
-        by a worker, or by this executor if it knows the agent.
+        Before that, the run undoes what tools with `undo` did in the turn. If no process owns the run, a worker does,
+        or this executor if it knows the agent.
         """
-        if (left := await self._remote.abort(session_id, reason, user_id=user_id)) is not None:
-            await ring(self.services.streams)
-            if any(agent.name == left.agent_type for agent in self.agents):
-                await self.recovery.pick_up(left)
+        if (undoing := await self._remote.abort(session_id, reason, user_id=user_id)) is not None:
+            await wake_workers(self.services.streams)
+            if any(agent.name == undoing.agent_type for agent in self.agents):
+                await self.recovery.pick_up(undoing)
 
     async def submit_tool_result(
         self,
@@ -340,12 +343,12 @@ class AgentExecutor(Conversations):
     ) -> ToolResultReceipt:
         """Respond to a question that a run has asked: `result` or `error` of a client tool, `approved`, or `happened`.
 
-        From any process, in any order, also to the root session of the one that asked. Twice is harmless. When nothing
-        waits any more, a worker continues the session, or `resume` does. An approval may be named by its `approval_id`
-        instead of the call's id. `arguments`: approve, but let the call run with these; the model is told.
-        `happened`: whether a call whose outcome is unknown took effect. `True`, with its `result` if it is known;
-        `False`: it has not, so it runs; `None`: it cannot be found out, and the model is told so. `answered_by`: who
-        responds; stored with the response.
+        Works from any process, in any order, and also on the root session of the one that asked. Repeating it is
+        harmless. Once no question is open, a worker or `resume` continues the session. An approval may be identified by
+        its `approval_id` instead of the call's id. `arguments`: approve the call with these arguments; the model is
+        informed. `happened`: whether a call with an unknown outcome took effect. `True`, with its `result` if known;
+        `False`: it did not, so it runs; `None`: it cannot be determined, and the model is informed. `answered_by`: the
+        user who responds; stored with the response.
         """
         receipt = await self._remote.submit_tool_result(
             session_id,
@@ -360,19 +363,19 @@ class AgentExecutor(Conversations):
             answered_by=answered_by,
             user_id=user_id,
         )
-        await ring(self.services.streams)
+        await wake_workers(self.services.streams)
         return receipt
 
     async def complete_deferred(self, token: str, *, result: Json = ..., error: str | None = None) -> Completion:
         """Complete a deferred call with its `result` or an `error`, by the token that `ctx.defer` returned."""
         completion = await self._remote.complete_deferred(token, result=result, error=error)
-        await ring(self.services.streams)
+        await wake_workers(self.services.streams)
         return completion
 
     async def list_waiting(
         self, *, user_id: str | None = None, agent_type: str | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page[Waiting]:
-        """Return the questions that wait for an answer, of all sessions, of one user's, or of one agent's."""
+        """Return the open questions of all sessions, of one user's or of one agent's."""
         return await self._remote.list_waiting(user_id=user_id, agent_type=agent_type, limit=limit, cursor=cursor)
 
     async def fork_session(
@@ -385,16 +388,16 @@ class AgentExecutor(Conversations):
         tags: Sequence[str] | None = None,
         user_id: str | None = None,
     ) -> SessionState:
-        """Make a new session from another one as it is now, or as it was at a checkpoint, with its images and files.
+        """Create a new session from another one as it is now, or as it was at a checkpoint, with its images and files.
 
-        `forked_from` names its origin. Given `metadata` and `tags` replace those of the original.
+        `forked_from` stores its origin. `metadata` and `tags`, if given, replace those of the original.
         """
         return await self._remote.fork(
             session_id, new_session_id, checkpoint_id=checkpoint_id, metadata=metadata, tags=tags, user_id=user_id
         )
 
     async def delete_session(self, session_id: str, *, keep_usage: bool = False, user_id: str | None = None) -> bool:
-        """Remove a session, its descendants, their streams and their usage; return False if there was none.
+        """Delete a session, its descendants, their streams and their usage; return False if it does not exist.
 
         Stops its run first. `keep_usage` retains their usage entries, for billing.
         """
@@ -404,13 +407,13 @@ class AgentExecutor(Conversations):
         return deleted
 
     async def restore(self, session_id: str, checkpoint_id: str, *, user_id: str | None = None) -> SessionState:
-        """Take a session back to one of its checkpoints, and its stream with it. Raises `AlreadyRunning`."""
+        """Restore a session and its stream to one of its checkpoints. Raises `AlreadyRunning`."""
         return await self._remote.restore(session_id, checkpoint_id, user_id=user_id)
 
     # -- resources
 
     async def close(self) -> None:
-        """Stop what runs here as a crash would, except that other processes need not wait for the leases to expire.
+        """Stop all runs here as a crash would, except that other processes need not wait for the leases to expire.
 
         No more runs start here after that; calls that only read or control sessions still work.
         """

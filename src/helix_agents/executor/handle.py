@@ -32,7 +32,7 @@ class AgentResult(msgspec.Struct, Generic[Output], frozen=True):
     """How a run stopped. `output` has the agent's output type.
 
     `suspended`: the questions that wait for a response, including those of sub-agents. `warnings`: writes of parallel
-    tools that were lost, a sentence for each. `finish_reason`: why the model stopped in its last reply (`stop`,
+    tools that were lost, one sentence for each. `finish_reason`: why the model stopped in its last reply (`stop`,
     `length`, `content_filter`, ...), if known. `failure_reason`: the kind of failure (`model_error`, `usage_limit`,
     ...).
     """
@@ -49,7 +49,7 @@ class AgentResult(msgspec.Struct, Generic[Output], frozen=True):
 
 
 class Steering(Protocol):
-    """What a handle needs of its executor."""
+    """The parts of an executor that a handle uses."""
 
     @property
     def services(self) -> Services: ...
@@ -72,12 +72,12 @@ async def result_of(services: Services, session: SessionState) -> AgentResult:
 
 
 def result_at(session: SessionState, waits: list[PendingClientToolCall]) -> AgentResult:
-    """Return the result of a session that has stopped, with the questions that wait in it."""
+    """Return the result of a stopped session with its open questions."""
     return AgentResult(session.status, session.output, session.error, waits, failure_reason=session.failure_reason)
 
 
 class RunHandle(Generic[Output]):
-    """One run of a session."""
+    """Follows and controls one run of a session."""
 
     def __init__(
         self,
@@ -99,11 +99,11 @@ class RunHandle(Generic[Output]):
         self._start_sequence = start_sequence
         self._task = task
         self._continues = continues
-        """Whether this handle takes the run over if its process dies: it was asked for by its idempotency key."""
+        """Whether this handle takes the run over if its process dies: it was requested with its idempotency key."""
 
     @property
     def start_sequence(self) -> int:
-        """The position in the session's stream after which this run's chunks start."""
+        """The stream position before this run's first chunk."""
         return self._start_sequence
 
     def __repr__(self) -> str:
@@ -112,36 +112,36 @@ class RunHandle(Generic[Output]):
     def stream(self, *, from_sequence: int | None = None, follow: bool = False, wait: bool = False) -> RunChunks[Chunk]:
         """Iterate over the chunks of this run, stored ones first, then live, until it ends or suspends.
 
-        A failed run also ends the iteration, after its `error` chunk; `result` says why. The stream belongs to the
-        session: if the next turn has started already, it starts with that turn. An `anext` that is cancelled, as by
+        A failed run also ends the iteration, after its `error` chunk; `result` has the reason. The stream belongs to
+        the session: if the next turn has started already, it starts with that turn. A canceled `anext`, as by
         `asyncio.wait_for`, loses nothing: the next one continues. Raises `RunLost`, or the error that ended the run, if
-        no process is left to close the stream. `follow`: continue after the run has stopped, over all later runs, until
-        the session is deleted; a lost run is waited for. `wait`: if nothing has been streamed yet, wait.
+        no process is left to close the stream. `follow`: continue past the end of the run, across all later runs, until
+        the session is deleted; wait for lost runs. `wait`: if nothing has been streamed yet, wait.
         """
-        return self._read(self._place(from_sequence, follow, wait), lambda stored: stored.chunk)
+        return self._read(self._position(from_sequence, follow, wait), lambda stored: stored.chunk)
 
     def stored_chunks(
         self, *, from_sequence: int | None = None, follow: bool = False, wait: bool = False
     ) -> RunChunks[StoredChunk]:
         """Iterate like `stream`, with the sequences to resume from."""
-        return self._read(self._place(from_sequence, follow, wait), lambda stored: stored)
+        return self._read(self._position(from_sequence, follow, wait), lambda stored: stored)
 
     def _read(self, place: StreamPlace, made: Callable[[StoredChunk], T]) -> RunChunks[T]:
         if place.follow:
             return RunChunks(self._services, place, made)
         return RunChunks(self._services, place, made, watch=self._close_when_lost, ended=self._closed)
 
-    def _place(self, from_sequence: int | None, follow: bool, wait: bool) -> StreamPlace:
+    def _position(self, from_sequence: int | None, follow: bool, wait: bool) -> StreamPlace:
         start = self._start_sequence if from_sequence is None else from_sequence
         return StreamPlace(self.session_id, self._stream_id, start, follow=follow, wait=wait, starts_over=True)
 
     async def _close_when_lost(self, reader: StreamReader, lost: list[BaseException]) -> None:
-        """Stop reading when the run is lost: no process may be left to close its stream."""
+        """Close the reader when the run is lost, because no process may be left to close its stream."""
         error = await (self._lost_elsewhere() if self._task is None else self._lost_here(self._task))
         if error is None:
             return
         lost.append(error)
-        with suppress(StoreError):  # then there is nothing to catch up with
+        with suppress(StoreError):  # the stream cannot be read to its end
             streams = self._services.streams
             while (info := await streams.get_stream_info(self._stream_id)) is not None:
                 if reader.current_sequence >= info.latest_sequence:
@@ -150,8 +150,7 @@ class RunHandle(Generic[Output]):
         await reader.close()
 
     async def _lost_here(self, task: asyncio.Task[AgentResult]) -> BaseException | None:
-        """Return the error by which a run of this process was lost; None if it stopped, because then it has closed its
-        stream."""
+        """Return the error by which a run of this process was lost; None if it stopped and closed its stream."""
         await asyncio.wait({task})
         if task.cancelled():
             return RunLost(self.session_id, self.run_id, "its executor was closed")
@@ -161,7 +160,7 @@ class RunHandle(Generic[Output]):
         return task.exception()
 
     async def _lost_elsewhere(self) -> BaseException:
-        """Return once the run of another process has died and no process will close the stream."""
+        """Wait until the run of another process has died and no process will close the stream; return the error."""
         while True:
             await asyncio.sleep(LIVENESS.first_seconds)
             try:
@@ -176,7 +175,7 @@ class RunHandle(Generic[Output]):
                 return lost or RunLost(self.session_id, self.run_id, "its process died")
 
     async def _lost(self, found: Found) -> RunLost | None:
-        """Return why the run is lost; None if it is not, or not for this handle, which has continued it."""
+        """Return why the run is lost; None if it is not, or if this handle has continued it."""
         decision = decide(found.seen, Intent.AWAIT_RESULT)
         if not decision.is_refusal:
             return None
@@ -187,7 +186,7 @@ class RunHandle(Generic[Output]):
         return RunLost(self.session_id, self.run_id, reason_of(found.seen, decision))
 
     async def _closed(self) -> None:
-        """Wait until the record of the run is closed, which comes after its stream."""
+        """Wait until the run record is closed, which happens after the stream is."""
         if self._task is not None:
             await asyncio.wait({self._task})
             return
@@ -222,14 +221,14 @@ class RunHandle(Generic[Output]):
             if (ended := await self._ended_before(found)) is not None:
                 return ended
             if decide(found.seen, Intent.AWAIT_RESULT).action is Action.RETURN:
-                return await self._told(await result_of(self._services, found.session))
+                return await self._with_warnings(await result_of(self._services, found.session))
             if (lost := await self._lost(found)) is not None:
                 raise lost
             if self._task is None:
                 await asyncio.sleep(max(RESULT.first_seconds, self._services.poll_seconds))
 
     async def _ended_before(self, found: Found) -> AgentResult | None:
-        """Return how the run ended, if the session has gone another way since: by a later turn, or by a restore."""
+        """Return how the run ended, if a later turn or a restore has changed the session since."""
         run = found.run
         if run is None or not self.run_id:
             return None
@@ -242,8 +241,8 @@ class RunHandle(Generic[Output]):
             return None
         return AgentResult(cast(SessionStatus, run.status), run.output, run.error)
 
-    async def _told(self, result: AgentResult) -> AgentResult:
-        """Return the result with warnings from the stream: the run may have been in another process."""
+    async def _with_warnings(self, result: AgentResult) -> AgentResult:
+        """Return the result with warnings from the stream, because the run may have been in another process."""
         stored = await self._services.streams.get_all_chunks(self._stream_id)
         commits = [
             one.chunk for one in stored if one.sequence > self._start_sequence and one.chunk["type"] == "step_committed"
@@ -258,11 +257,11 @@ class RunHandle(Generic[Output]):
         except asyncio.CancelledError:
             waiter = asyncio.current_task()
             if not task.cancelled() or (waiter is not None and waiter.cancelling()):
-                raise  # the waiting was cancelled, not the run
+                raise  # the caller was canceled, not the run
             raise RunLost(self.session_id, self.run_id, "its executor was closed") from None
 
     async def can_resume(self) -> CanResume:
-        """Return whether `resume` would continue, and why or why not."""
+        """Return whether `resume` would continue the session, and why or why not."""
         return await self._steering.can_resume(self.session_id)
 
     async def resume(self, *, message: str | None = None, deps: Any = None) -> RunHandle[Output]:
@@ -301,7 +300,7 @@ class RunHandle(Generic[Output]):
 
 
 def _last_of_turn(runs: list[RunRecord], run_id: str) -> RunRecord | None:
-    """Return the last of the runs that continued a run, or the run itself."""
+    """Return the last run that continued this run, or the run itself."""
     last = next((run for run in runs if run.run_id == run_id), None)
     for run in runs:
         if last is not None and run.resumes == last.run_id:

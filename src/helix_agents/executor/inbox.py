@@ -1,4 +1,4 @@
-"""List everything that waits for a person or a client, over all sessions, by the index of suspended ones.
+"""List open questions to people and clients across all sessions, by the index of suspended ones.
 
 A question is listed once its run has stopped. It stays until it is answered, its deadline passes, or the session
 continues without it.
@@ -21,16 +21,15 @@ from ..types import Page, PendingClientToolCall, QuestionKind, SessionState, Ses
 from .session.questions import waiting
 
 ASKING: tuple[SessionStatus, ...] = ("suspended_client_tool", "suspended_step_partial")
-"""The statuses of sessions that have questions of their own."""
+"""The statuses of sessions that have open questions of their own."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A question that waits. Answer it with `submit_tool_result(session_id, tool_call_id, ...)`.
+    """An open question. Respond with `submit_tool_result(session_id, tool_call_id, ...)`.
 
-    `kind`: `approval` wants `approved=`, `client` wants `result=` or `error=`, `outcome` wants `happened=`; `deferred`
+    `kind`: `approval` needs `approved=`, `client` needs `result=` or `error=`, `outcome` needs `happened=`; `deferred`
     waits for a job, whose `result=` or `error=` may also be given here. `since`: when it was asked. `effect_key`: the
-    effect that a question about an outcome is about. `question`: what a tool asks with `ctx.ask`; the `result=` is its
-    answer.
+    effect whose outcome is unknown. `question`: what a tool asks with `ctx.ask`; the `result=` is its answer.
     """
 
     session_id: str
@@ -48,7 +47,7 @@ class Waiting(msgspec.Struct, frozen=True):
     question: Json = None
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     """The position after the session at `after`, a cursor of the store, and after one call of the next session."""
 
     after: str | None = None
@@ -59,26 +58,26 @@ class _Place(NamedTuple):
 async def list_waiting(
     store: StateStore, now: int, *, user_id: str | None, agent_type: str | None, limit: int, cursor: str | None
 ) -> Page[Waiting]:
-    """Return one page of waiting questions, newest sessions first."""
+    """Return one page of open questions, newest sessions first."""
     ensure_limit(limit)
-    place = _Place() if cursor is None else _from_cursor(cursor)
+    position = _Position() if cursor is None else _from_cursor(cursor)
     found: list[Waiting] = []
     for _ in CONFLICT.attempts():
         page = await store.list_sessions(
-            user_id=user_id, agent_type=agent_type, status=ASKING, limit=limit, cursor=place.after, count=False
+            user_id=user_id, agent_type=agent_type, status=ASKING, limit=limit, cursor=position.after, count=False
         )
         for session in page.items:
             for pending in _in_order(session, now):
-                if session.session_id == place.session_id and pending.tool_call_id <= place.tool_call_id:
+                if session.session_id == position.session_id and pending.tool_call_id <= position.tool_call_id:
                     continue
                 if len(found) == limit:
-                    return _page(found, limit, place)
+                    return _page(found, limit, position)
                 found.append(_waiting(session, pending))
-                place = _Place(place.after, session.session_id, pending.tool_call_id)
-            place = _Place(to_cursor(session.created_at, session.session_id))
+                position = _Position(position.after, session.session_id, pending.tool_call_id)
+            position = _Position(to_cursor(session.created_at, session.session_id))
         if not page.has_more:
             return _page(found, limit, None)
-    return _page(found, limit, place)
+    return _page(found, limit, position)
 
 
 def _in_order(session: SessionState, now: int) -> list[PendingClientToolCall]:
@@ -104,14 +103,14 @@ def _waiting(session: SessionState, pending: PendingClientToolCall) -> Waiting:
     )
 
 
-def _page(found: list[Waiting], limit: int, place: _Place | None) -> Page[Waiting]:
-    cursor = None if place is None else base64.urlsafe_b64encode(encode([*place]).encode()).decode().rstrip("=")
+def _page(found: list[Waiting], limit: int, position: _Position | None) -> Page[Waiting]:
+    cursor = None if position is None else base64.urlsafe_b64encode(encode([*position]).encode()).decode().rstrip("=")
     return Page(found, None, 0, limit, cursor is not None, cursor)
 
 
-def _from_cursor(cursor: str) -> _Place:
+def _from_cursor(cursor: str) -> _Position:
     try:
         parts: Json = decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        return msgspec.convert(parts, _Place)
+        return msgspec.convert(parts, _Position)
     except (ValueError, TypeError, AttributeError, RecursionError, StoreCorrupt) as error:
         raise InvalidArgument(f"{shown(cursor)} is not a cursor: use the next_cursor of an earlier page.") from error

@@ -1,4 +1,4 @@
-"""LocalRuns: the runs of this process, from a claim to a handle. Knows tasks; does not decide what may be claimed."""
+"""LocalRuns: drives the runs of this process, from a claim to a handle. Does not decide what may be claimed."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class LocalRuns:
     def ensure_open(self) -> None:
         """Raise `InvalidArgument` if no more runs may start here."""
         if self._closed:
-            raise InvalidArgument("This executor is closed and starts no more runs: make another.")
+            raise InvalidArgument("This executor is closed and starts no more runs: create another.")
 
     def known(self, agent: Agent[Output] | str) -> Agent[Output]:
-        """Return the agent of that name, or this one, which is known from now on."""
+        """Return the agent of that name, or register and return this agent."""
         if isinstance(agent, str):
             return self.agents.get(agent)
         if not isinstance(agent, Agent):
-            raise InvalidArgument(f"An agent is an Agent or the name of one, not {type(agent).__name__}.")
+            raise InvalidArgument(f"agent must be an Agent or the name of one, not {type(agent).__name__}.")
         self.agents.add(agent)
         return agent
 
     async def deps_for(self, agent: Agent, session: SessionState, given: Any = None) -> Any:
-        """Return what the tools of a run of this session get."""
+        """Return the dependencies for the tools of a run of this session."""
         return await deps_for(agent, session, given, self._deps_factory)
 
     async def open(self, agent: Agent, claim: Claim, deps: Any = None) -> Run:
@@ -59,12 +59,16 @@ class LocalRuns:
         return await open_run(self.services, agent, claim, self._children, deps=deps)
 
     async def start(self, agent: Agent, claim: Claim, deps: Any, *, key: bool = False) -> RunHandle:
-        """Drive a claimed session in a task of its own."""
+        """Drive a claimed session in its own task."""
         run = await self.open(agent, claim, deps)
         task = asyncio.create_task(run.drive(), name=f"helix-{run.context.run_id}")
         self._tasks[task] = run
         task.add_done_callback(self._ended)
         return self.handle(agent, claim.session, claim.run, task, continues=key)
+
+    def task_of(self, run_id: str) -> asyncio.Task[AgentResult] | None:
+        """Return the task that drives a run in this process; None if there is none."""
+        return next((task for task, run in self._tasks.items() if run.context.run_id == run_id), None)
 
     def handle(
         self,
@@ -77,7 +81,7 @@ class LocalRuns:
     ) -> RunHandle:
         """Return a handle on a run, wherever it runs. `continues`: take it over if its process dies."""
         if task is None and run is not None:
-            task = next((task for task, each in self._tasks.items() if each.context.run_id == run.run_id), None)
+            task = self.task_of(run.run_id)
         return self.handle_type(
             self._steering,
             agent,
@@ -90,18 +94,18 @@ class LocalRuns:
         )
 
     def count(self, user_id: str | None = None) -> int:
-        """Return how many runs this process drives; `user_id`: only those in sessions of this user."""
+        """Return how many runs this process drives; `user_id`: only those in this user's sessions."""
         sessions = (run.context.owned.session for run in self._tasks.values())
         return sum(user_id is None or session.user_id == user_id for session in sessions)
 
     def request_stop(self, run_id: str | None, reason: str | None, *, abort: bool) -> None:
-        """Stop a run of this process without waiting until it reads its flag."""
+        """Stop a run of this process without waiting until it polls its flag."""
         for run in self._tasks.values():
             if run.context.run_id == run_id:
                 run.context.stop.request(reason, abort=abort)
 
     async def hand_over(self, handles: Iterable[RunHandle[Any]] | None = None) -> None:
-        """Finish the current steps of these runs, or of all that run here, and leave the rest to other processes."""
+        """Finish the current steps of these runs, or of all runs here, and release them to other processes."""
         chosen = None if handles is None else {handle.run_id for handle in handles}
         tasks = [task for task, run in self._tasks.items() if chosen is None or run.context.run_id in chosen]
         for task in tasks:
@@ -109,9 +113,9 @@ class LocalRuns:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
-        """Stop what runs here as a crash would, except that other processes need not wait for the leases."""
+        """Stop all runs here as a crash would, except that other processes need not wait for the leases."""
         self._closed = True
-        await asyncio.sleep(0)  # a run that was started this very moment must run to be able to stop
+        await asyncio.sleep(0)  # a task that was just created must start before it can clean up
         tasks = [*self._tasks, *self._timers]
         for task in tasks:
             task.cancel()
@@ -126,7 +130,7 @@ class LocalRuns:
             task.exception()  # Retrieve it, so asyncio does not log 'exception was never retrieved'.
 
     def _wake_later(self, agent: Agent, session: SessionState) -> None:
-        """Continue a session when its time comes, unless a worker does so first."""
+        """Continue a session when its timer is due, unless a worker does so first."""
 
         async def wake() -> None:
             seconds = max(0, (session.wake_at or 0) - self.services.clock()) / 1000

@@ -1,6 +1,7 @@
-"""Opening a run: a claimed session becomes an `OwnedSession`, its stream a `FencedStream`, its lease a `LeaseKeeper`.
+"""Open a run: turn a claimed session into an `OwnedSession`, its stream into a `FencedStream`, its lease into a
+`LeaseKeeper`.
 
-The last place that sees both a run and the plain stores. Where the run goes next is in `run/loop.py`.
+The only module that has both a run and the plain stores. `run/loop.py` executes the run.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from ..agent import Agent
 from ..errors import StreamFenced, StreamNotActive
 from ..safe_text import get_logger
 from ..streams.contract import StreamWriter
+from ..streams.writer import BatchingWriter
 from .run.hooks import HookCaller, RunInfo
 from .run.loop import Run
 from .run.model_call import named
@@ -21,6 +23,7 @@ from .session.claim import Claim
 from .session.lease import LeaseKeeper
 from .session.owned import OwnedSession
 from .step.artifacts import Artifacts
+from .step.decisions import unanswered_calls
 from .step.work import Children
 from .stream.fenced import FencedStream
 
@@ -37,7 +40,7 @@ async def open_run(
     parent: RunContext | None = None,
     deps: Any = None,
 ) -> Run:
-    """Open a run of a claimed session, with its stream open and its lease watched; `drive` executes it."""
+    """Open a run of a claimed session, with an open stream and a renewed lease; `drive` executes it."""
     session, run, stop = claim.session, claim.run, stop or StopSignal()
     owned = OwnedSession(services.store, session, list(claim.messages), run.run_id)
     watch = LeaseKeeper(
@@ -74,7 +77,7 @@ async def open_run(
         stop=stop,
         hooks=HookCaller(services.hooks, _run_info(services, agent, claim, parent)),
         artifacts=Artifacts(services.blobs, session.root_session_id or session.session_id, owned.messages),
-        then=list(claim.then),
+        follow_up=list(claim.follow_up),
         first_step=run.first_step,
         deps=parent.deps if parent else deps,
     )
@@ -90,7 +93,7 @@ async def open_run(
 
 
 def _run_info(services: Services, agent: Agent, claim: Claim, parent: RunContext | None) -> RunInfo:
-    """Return what hooks learn about a run."""
+    """Return the description of a run for hooks."""
     return RunInfo(
         session_id=claim.session.session_id,
         run_id=claim.run.run_id,
@@ -106,7 +109,10 @@ def _run_info(services: Services, agent: Agent, claim: Claim, parent: RunContext
 
 def _announce(stream: FencedStream, claim: Claim) -> None:
     if claim.resumed:
-        stream.emit({"type": "run_resumed", "run_id": claim.run.run_id, "turn": claim.run.turn})
+        # After chunks of an open step it belongs to that step: a rewind drops them together, and the marker follows.
+        shown = not claim.rewound and bool(unanswered_calls(claim.messages)[1])
+        step = claim.session.step_count + shown
+        stream.emit({"type": "run_resumed", "run_id": claim.run.run_id, "turn": claim.run.turn, "step": step})
     else:
         stream.emit({"type": "run_started", "run_id": claim.run.run_id, "turn": claim.run.turn})
 
@@ -117,11 +123,13 @@ async def _open_writer(services: Services, agent: Agent, claim: Claim, owned: Ow
     if claim.stream_is_open:
         writer = services.streams.attach_writer(stream_id, run_id, agent.name, fence=claim.fence)
         if writer is not None:
+            if claim.wrote_at is not None and isinstance(writer, BatchingWriter):
+                writer.wrote_at = claim.wrote_at
             return writer
     try:
         return await services.streams.create_writer(stream_id, run_id, agent.name, fence=claim.fence)
     except StreamFenced as error:
         raise claim.lost() from error
     except StreamNotActive:
-        await owned.refresh()  # if another process claimed the session, `RunLost` says more
+        await owned.refresh()  # raises `RunLost` if another process has claimed the session
         raise

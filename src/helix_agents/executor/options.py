@@ -1,4 +1,4 @@
-"""What a caller gives to a run: options, messages and a first state, checked and as they are stored."""
+"""The options, messages and initial state of a request to run an agent, validated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..limits import UsageLimits
 from ..messages import Message, ensure_sayable
 from ..state import initial_state
 from .later.timetable import moment_of
-from .session.branching import Detour
+from .session.branching import BranchStart
 from .session.observe import Found
 from .session.queued_messages import IfExists, IfRunning
 
@@ -24,15 +24,14 @@ Input = str | Message | Sequence[Message]
 
 
 class RunOptions(TypedDict, total=False):
-    """What `execute` and `submit` take by name.
+    """The keyword arguments that `execute` and `submit` share.
 
-    `user_id`: the user that the session belongs to; a session of another user raises `SessionNotFound`. `tags`,
-    `metadata`, `expires_at`, `custom_state` (instead of the agent's own): for a new session; ignored if it exists.
-    `limits`: what the run may spend, besides the limits of the agent; they also hold for runs that resume it.
-
-    `idempotency_key`: the same key for the same session returns the run that it started before and starts nothing. If
-    that run's process died, it is continued once its lease has expired. With another request it raises
-    `IdempotencyConflict`. Without a `session_id`, the key and the `user_id` choose the session.
+    `user_id`: the owner of the session; a session of another user raises `SessionNotFound`. `tags`, `metadata`,
+    `expires_at`, `custom_state` (instead of the agent's own): for a new session; ignored if it exists. `limits`: what
+    the run may use, besides the agent's limits; they also apply to runs that resume it. `idempotency_key`: the same key
+    for the same session returns the run that it started before and starts nothing. If that run's process died, the run
+    is continued once its lease has expired. With a different request it raises `IdempotencyConflict`. Without a
+    `session_id`, the key and the `user_id` determine the session.
     """
 
     session_id: str | None
@@ -46,16 +45,17 @@ class RunOptions(TypedDict, total=False):
 
 
 class SubmitOptions(RunOptions, total=False):
-    """What `submit` takes by name, besides what `execute` also takes.
+    """The keyword arguments of `submit`.
 
-    `not_before`: when workers may start the run at the earliest, as epoch milliseconds or a `datetime` with a zone.
+    `not_before`: the earliest time at which workers may start the run, as epoch milliseconds or a `datetime` with a
+    zone.
     """
 
     not_before: int | datetime | None
 
 
 class BranchOptions(TypedDict, total=False):
-    """What `regenerate` and `edit` take by name: those options of `execute` that concern a session which exists.
+    """The keyword arguments of `regenerate` and `edit`: the options of `execute` for an existing session.
 
     `if_running`: only `"reject"` and `"interrupt"`.
     """
@@ -68,11 +68,11 @@ class BranchOptions(TypedDict, total=False):
 
 
 class ExecuteOptions(RunOptions, total=False):
-    """What `execute` takes by name, besides what `submit` also takes.
+    """The keyword arguments of `execute`.
 
-    `deps`: what tools find at `ToolContext.deps`; never stored, so a caller that resumes the run gives it again, unless
-    the executor has a `deps_factory`. `if_exists="reject"`: the session must be new; raises `SessionExists`, and
-    `AlreadyRunning` if another process creates it at the same moment. `if_running`, for a session that is running:
+    `deps`: the value of `ToolContext.deps`; never stored, so a caller that resumes the run passes it again, unless the
+    executor has a `deps_factory`. `if_exists="reject"`: the session must be new; raises `SessionExists`, and
+    `AlreadyRunning` if another process creates it concurrently. `if_running`, for a session that is running:
     `"reject"` raises `AlreadyRunning`; `"enqueue"` stores the input for that run, which reads it with its next step,
     and returns its handle; `"interrupt"` stops that run at the next safe point and continues with the input.
     """
@@ -84,7 +84,7 @@ class ExecuteOptions(RunOptions, total=False):
 
 @dataclass(frozen=True)
 class Request:
-    """A request to run an agent, checked."""
+    """A validated request to run an agent."""
 
     agent: Agent
     messages: list[Message]
@@ -97,28 +97,28 @@ class Request:
     key: str | None = None
     limits: UsageLimits | None = None
     not_before: int | None = None
-    detour: Detour | None = None
-    """The message at which the run leaves the conversation, if it does not follow it."""
-    meant_for: Found | None = None
-    """The session as the request found it; another one with its id does not get it. None: whichever has the id."""
+    branch_at: BranchStart | None = None
+    """The message at which the run starts a new branch; None if it follows the conversation."""
+    expected: Found | None = None
+    """The session that the request is for, as it was read; None: any session with the id."""
 
     @property
     def id(self) -> str:
-        """The session's id, once it has been chosen."""
+        """The session's id, once it has been determined."""
         assert self.session_id is not None
         return self.session_id
 
     @property
     def fingerprint(self) -> list[Json]:
-        """What must be the same if the request comes again with its idempotency key."""
+        """What must be equal when the request is repeated with its idempotency key."""
         names = ("metadata", "expires_at", "custom_state")
         given = [self.session_options[name] for name in names]
-        asked = [self.agent.name, self.messages, list(self.session_options["tags"]), *given]
-        return asked if self.detour is None else [*asked, *self.detour]
+        fields = [self.agent.name, self.messages, list(self.session_options["tags"]), *given]
+        return fields if self.branch_at is None else [*fields, *self.branch_at]
 
 
 def read_request(agent: Agent, input: Input, options: Mapping[str, Any]) -> Request:
-    """Return a request with its options checked. Raises `InvalidArgument`."""
+    """Validate the options and return a request. Raises `InvalidArgument`."""
     unknown = options.keys() - ExecuteOptions.__annotations__.keys() - SubmitOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"Unknown option {sorted(unknown)[0]!r}.")
@@ -148,7 +148,7 @@ def read_request(agent: Agent, input: Input, options: Mapping[str, Any]) -> Requ
 
 
 def as_state(custom_state: object) -> Mapping[str, Json] | None:
-    """Return the first state of a session, given as plain data or as an instance of a state type."""
+    """Return the initial state of a session, from plain data or an instance of a state type."""
     return custom_state if custom_state is None or isinstance(custom_state, Mapping) else initial_state(custom_state)
 
 
@@ -158,20 +158,20 @@ def as_messages(input: Input) -> list[Message]:
         return [{"role": "user", "content": input}]
     given = [input] if isinstance(input, Mapping) else input
     if not isinstance(given, Sequence) or not all(isinstance(message, Mapping) for message in given):
-        raise InvalidArgument(f"The input is a text, a message or a list of messages, not {type(input).__name__}.")
+        raise InvalidArgument(f"input must be a string, a message or a list of messages, not {type(input).__name__}.")
     messages = [dict(message) for message in given]
     for message in messages:
         ensure_sayable(message)
     broken = broken_pair(messages)
     if broken is not None:
-        raise InvalidArgument(f"The input is not a whole conversation: {broken}. Results go to submit_tool_result().")
+        raise InvalidArgument(f"The input is not a full conversation: {broken}. Pass results to submit_tool_result().")
     return messages
 
 
-def ensure_said(messages: Sequence[Message]) -> None:
-    """Reject a turn without a message: there is nothing to ask a model."""
+def ensure_messages(messages: Sequence[Message]) -> None:
+    """Raise `InvalidArgument` for a turn without messages: there is nothing to send to a model."""
     if not messages:
-        raise InvalidArgument("The input has no messages: a turn begins with at least one.")
+        raise InvalidArgument("The input has no messages: a turn starts with at least one.")
 
 
 def _ensure_allowed(if_exists: str, if_running: str, idempotency_key: str | None) -> None:
@@ -180,6 +180,6 @@ def _ensure_allowed(if_exists: str, if_running: str, idempotency_key: str | None
     if if_running not in get_args(IfRunning):
         raise InvalidArgument(f"Invalid if_running {if_running!r}: expected one of {get_args(IfRunning)}.")
     if if_running == "enqueue" and idempotency_key is not None:
-        raise InvalidArgument("if_running='enqueue' does not go with an idempotency_key: it may start no run.")
+        raise InvalidArgument("if_running='enqueue' cannot be combined with idempotency_key: it may not start a run.")
     if if_exists == "reject" and if_running != "reject":
-        raise InvalidArgument("if_exists='reject' does not go with if_running: a new session is not running.")
+        raise InvalidArgument("if_exists='reject' cannot be combined with if_running: a new session is not running.")

@@ -1,6 +1,6 @@
-"""Remote control: reading sessions whose run may be anywhere, stopping them, answering them, deleting them.
+"""Read, stop, respond to and delete sessions, wherever they run.
 
-Nothing here executes anything: a request is a write that the run finds, or an end that is written where none runs.
+Executes nothing: a request is a write that the run reads, or the end of a session that no run owns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .inbox import Waiting, list_waiting
 from .services import Services
 from .session.admin import delete_tree, restore_session
 from .session.closing import Ending, close, end, wait_seconds
-from .session.left_behind import effects_left_behind
+from .session.left_behind import abandoned_effects_message
 from .session.observe import CanResume, Found, can_resume, find
 from .session.questions import Answer, ReceiptStatus, ToolResultReceipt, submit
 from .session.standing import Action, Intent, Standing, decide, refusal
@@ -31,15 +31,15 @@ from .step.undo import is_undoing
 
 
 class StopsRuns(Protocol):
-    """What stops a run of this process without waiting until it reads its flag."""
+    """Stops a run of this process without waiting until it polls its flag."""
 
     def request_stop(self, run_id: str | None, reason: str | None, *, abort: bool) -> None: ...
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """What happened to the answer to a deferred call. `session`: the session that waited, before the answer.
+    """The result of completing a deferred call. `session`: the session that waited, before the response.
 
-    As in a `ToolResultReceipt`; besides, `unknown`: the token is not ours; `gone`: the session was deleted.
+    `status` is as in a `ToolResultReceipt`, or `unknown` (the token is not ours) or `gone` (the session was deleted).
     """
 
     status: ReceiptStatus | Literal["unknown", "gone"]
@@ -47,7 +47,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 class RemoteControl:
-    """Works on sessions wherever they run."""
+    """Controls sessions wherever they run."""
 
     def __init__(self, services: Services, agents: AgentRegistry, local: StopsRuns) -> None:
         self._services = services
@@ -64,7 +64,7 @@ class RemoteControl:
     async def interrupt(self, session_id: str, reason: str | None = None, *, user_id: str | None = None) -> None:
         """Ask a session's run to stop at the next safe point, or stop the session itself if no run owns it."""
         if reason is not None and not isinstance(reason, str):
-            raise InvalidArgument(f"The reason of an interrupt must be a string, not {type(reason).__name__}.")
+            raise InvalidArgument(f"The reason for an interrupt must be a string, not {type(reason).__name__}.")
         await self._stop(session_id, Ending("interrupted", reason), user_id, set())
 
     async def abort(
@@ -72,11 +72,11 @@ class RemoteControl:
     ) -> SessionState | None:
         """Stop a session's run immediately, its tools included, or fail the session itself if no run owns it.
 
-        Return a session that some process has to continue, to take back what its turn did; None if there is none.
+        Return the session if another process has to continue it, to undo what its turn did; otherwise None.
         """
         if reason is not None and (not isinstance(reason, str) or reason.startswith(RESERVED_PREFIX)):
             raise InvalidArgument(
-                f"The reason of an abort must be a string that does not start with {RESERVED_PREFIX!r}."
+                f"The reason for an abort must be a string that does not start with {RESERVED_PREFIX!r}."
             )
         await self._stop(session_id, Ending("failed", reason or ABORTED, ABORTED), user_id, set())
         left = await self._services.store.load_state(session_id)
@@ -97,9 +97,9 @@ class RemoteControl:
         answered_by: str | None = None,
         user_id: str | None = None,
     ) -> ToolResultReceipt:
-        """Record the response to a question that a run has asked."""
+        """Store the response to a question that a run asked."""
         if (tool_call_id is None) == (approval_id is None):
-            raise InvalidArgument("Give the tool_call_id or the approval_id of the question.")
+            raise InvalidArgument("Pass either the tool_call_id or the approval_id of the question.")
         given = [
             result is not ... and happened is not True,
             error is not None,
@@ -108,18 +108,18 @@ class RemoteControl:
         ]
         if sum(given) != 1:
             raise InvalidArgument(
-                "Give exactly one of result, error, approved and happened. A result may go with happened=True."
+                "Pass exactly one of result, error, approved and happened. happened=True may have a result."
             )
         if happened is not ... and not isinstance(happened, bool | None):
-            raise InvalidArgument(f"happened is True, False or None, not {happened!r}.")
+            raise InvalidArgument(f"happened must be True, False or None, not {happened!r}.")
         if approved is not None and not isinstance(approved, bool):
-            raise InvalidArgument(f"approved is True or False, not {approved!r}: a string is not a decision.")
+            raise InvalidArgument(f"approved must be True or False, not {approved!r}.")
         if not isinstance(error, str | None) or not isinstance(reason, str | None):
-            raise InvalidArgument("error and reason are texts.")
+            raise InvalidArgument("error and reason must be strings.")
         if not isinstance(answered_by, str | None):
             raise InvalidArgument(f"answered_by must be a string, not {type(answered_by).__name__}.")
         if arguments is not None and (approved is not True or not isinstance(arguments, Mapping)):
-            raise InvalidArgument("arguments is an object, and goes with approved=True.")
+            raise InvalidArgument("arguments must be an object and requires approved=True.")
         response: dict[str, Json]
         if approved is not None:
             response = {"approved": approved, "reason": reason}
@@ -138,9 +138,9 @@ class RemoteControl:
         )
 
     async def complete_deferred(self, token: str, *, result: Json, error: str | None) -> Completion:
-        """Record the answer that the holder of a token gives."""
+        """Store the response of a token's holder."""
         if (result is ...) == (error is None):
-            raise InvalidArgument("Give either result or error.")
+            raise InvalidArgument("Pass either result or error.")
         services, target = self._services, self._services.hook_tokens.read(token)
         if target is None:
             return Completion("unknown")
@@ -150,7 +150,7 @@ class RemoteControl:
             return Completion("gone")
         pending = session.pending_client_tool_calls.get(target.tool_call_id)
         if pending is not None and pending.submitted_at is not None and pending.response == response:
-            return Completion("accepted", session)  # sent again, because the first reply was lost
+            return Completion("accepted", session)  # repeated, because the first response was lost
         answer = Answer(target.tool_call_id, response)
         try:
             receipt = await submit(
@@ -170,7 +170,7 @@ class RemoteControl:
     async def list_waiting(
         self, *, user_id: str | None = None, agent_type: str | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page[Waiting]:
-        """Return the questions that wait for an answer."""
+        """Return the open questions."""
         return await list_waiting(
             self._services.store,
             self._services.clock(),
@@ -181,17 +181,17 @@ class RemoteControl:
         )
 
     async def delete_session(self, session_id: str, *, keep_usage: bool = False, user_id: str | None = None) -> bool:
-        """Stop what runs of a session, then remove it with its descendants, streams and usage."""
+        """Stop a session's run, then delete the session with its descendants, streams and usage."""
         services = self._services
         found = await find(services, session_id, user_id=user_id)
         if found.session is None:
             return False
-        doomed = found.session
+        target = found.session
         deadline = asyncio.get_running_loop().time() + DELETING.within_seconds
         stopping = False
         while asyncio.get_running_loop().time() < deadline:
             action = decide(found.seen, Intent.DELETE).action
-            if action is Action.REMOVE or found.session is None or found.session.incarnation != doomed.incarnation:
+            if action is Action.REMOVE or found.session is None or found.session.incarnation != target.incarnation:
                 break
             if action is Action.STOP_FIRST and not stopping:
                 stopping = True
@@ -200,10 +200,11 @@ class RemoteControl:
             found = await find(services, session_id)
         if found.session is None:
             return True
-        if services.blobs is not None and found.session.incarnation == doomed.incarnation:
-            # Before the session goes, so that it can be repeated. A session that is created later stores its own later.
+        if services.blobs is not None and found.session.incarnation == target.incarnation:
+            # Before the session is deleted, so that it can be repeated. A session that is created later stores its own
+            # later.
             await services.blobs.delete(session_id, stored_until=found.read_at - 1)
-        return await delete_tree(services, services.usage, doomed, keep_usage=keep_usage)
+        return await delete_tree(services, services.usage, target, keep_usage=keep_usage)
 
     async def fork(
         self,
@@ -215,7 +216,7 @@ class RemoteControl:
         tags: Sequence[str] | None = None,
         user_id: str | None = None,
     ) -> SessionState:
-        """Fork a session together with its blobs, which come first: a message never refers to a missing one.
+        """Fork a session together with its blobs, which are linked first: a message never refers to a missing one.
 
         Raises `SessionExists` if an earlier session of the new id left a stream or usage behind: the fork must not
         adopt them, and deleting them here could hit a session that another process has created since.
@@ -232,7 +233,7 @@ class RemoteControl:
             raise SessionExists(new_session_id)
         if blobs is not None:
             await link_space(blobs, found.session.root_session_id or session_id, new_session_id)
-        effects = await effects_left_behind(self._services, found.session, found.run, checkpoint_id)
+        effects = await abandoned_effects_message(self._services, found.session, found.run, checkpoint_id)
         return await store.fork_session(
             session_id,
             new_session_id,
@@ -243,13 +244,13 @@ class RemoteControl:
         )
 
     async def restore(self, session_id: str, checkpoint_id: str, *, user_id: str | None = None) -> SessionState:
-        """Take a session back to a checkpoint, and its stream with it. Raises `AlreadyRunning` if it is running."""
+        """Restore a session and its stream to a checkpoint. Raises `AlreadyRunning` if it is running."""
         return await restore_session(self._services, session_id, checkpoint_id, user_id=user_id)
 
-    async def make_room(self, session_id: str) -> None:
-        """Stop what runs of a session, and wait until it has stopped or died."""
+    async def stop_and_wait(self, session_id: str) -> None:
+        """Interrupt a session's run, and wait until it has stopped or died."""
         try:
-            await self.interrupt(session_id, "Another message came.")
+            await self.interrupt(session_id, "Another message arrived.")
         except SessionNotFound:
             return
         while True:
@@ -257,8 +258,8 @@ class RemoteControl:
                 return
             await asyncio.sleep(CLOSING.first_seconds)
 
-    async def _stop(self, session_id: str, ending: Ending, user_id: str | None, asked: set[str]) -> None:
-        asked.add(session_id)
+    async def _stop(self, session_id: str, ending: Ending, user_id: str | None, stopped: set[str]) -> None:
+        stopped.add(session_id)
         intent = Intent.ABORT if ending.status == "failed" else Intent.INTERRUPT
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_seconds(self._services)
@@ -284,8 +285,8 @@ class RemoteControl:
                         return
                 elif decision.action is Action.END:
                     for wait in session.suspended_awaiting_children.values() if ending.status == "interrupted" else ():
-                        if wait.child_session_id not in asked:  # two sessions may wait for each other
-                            await self._stop(wait.child_session_id, ending, None, asked)
+                        if wait.child_session_id not in stopped:  # sessions may wait for each other
+                            await self._stop(wait.child_session_id, ending, None, stopped)
                     await end(self._services, found, ending)
                     return
             except (AlreadyRunning, RunLost):

@@ -1,9 +1,9 @@
 """Retries: a store that is unavailable for a few seconds does not end a run, on any backend.
 
-A call without a reply is retried for as long as `OUTAGE` says, and at least once: this process itself may have been
-frozen or asleep. After that, `StoreUnavailable` is raised to the caller. A call whose reply was lost may have happened:
-reads and idempotent writes are repeated; for a commit and the start of a run, the outcome is checked first. Other calls
-(`append_messages`, for example) are not retried here, and the executor does not use them.
+A call without a response is retried for as long as `OUTAGE` allows, and at least once: this process itself may have
+been frozen or asleep. After that, `StoreUnavailable` is raised to the caller. A call whose response was lost may have
+happened: reads and idempotent writes are repeated; for a commit and the start of a run, the outcome is checked first.
+Other calls (`append_messages`, for example) are not retried here, and the executor does not use them.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ async def patiently(
     refusals: tuple[type[Exception], ...] = (),
     retry: Retry = OUTAGE,
 ) -> Reply:
-    """Return the reply of a call, retried while the store is unavailable.
+    """Return the response of a call, retried while the store is unavailable.
 
-    `happened` checks whether a call without a reply took effect. It is called before each retry, and when a retry is
+    `happened` checks whether a call without a response took effect. It is called before each retry, and when a retry is
     rejected with one of `refusals`, which the first try may have caused.
     """
     loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ async def patiently(
                 return found
             return await call()
         except StoreUnavailable as error:
-            # A backend that knows that nothing was written (a lock, a full disk) has waited already.
+            # A backend that knows that nothing was written (a lock, a full disk) has already retried.
             if error.nothing_written or (tries and loop.time() >= deadline):
                 raise
             await asyncio.sleep(retry.delay_seconds(tries))
@@ -70,17 +70,17 @@ async def patiently(
 
 
 def patient_store(store: StateStore) -> StateStore:
-    """Return the same store with retries."""
+    """Wrap a state store with retries."""
     return cast(StateStore, _PatientState(store))
 
 
 def patient_streams(streams: StreamManager) -> StreamManager:
-    """Return the same streams with retries. Writers retry by themselves."""
+    """Wrap a stream manager with retries. Writers retry by themselves."""
     return cast(StreamManager, _Patient(streams))
 
 
 def patient_usage(usage: UsageStore | None) -> UsageStore | None:
-    """Return the same usage store with retries: an entry recorded twice counts once."""
+    """Wrap a usage store with retries: an entry recorded twice counts once."""
     return None if usage is None else cast(UsageStore, _Patient(usage))
 
 
@@ -90,7 +90,7 @@ def impatient(store: Kind) -> Kind:
 
 
 class _Patient:
-    """Retries calls that may be repeated; passes the others on."""
+    """Retries calls that may be repeated; passes the others through."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -107,7 +107,7 @@ class _Patient:
 
 
 class _PatientState(_Patient):
-    """The writes of a state store that must not be repeated blindly."""
+    """Retries writes of a state store that must not be repeated blindly."""
 
     async def save_state_and_promote_staging(
         self,
@@ -149,7 +149,7 @@ class _PatientState(_Patient):
         checkpoint: CheckpointMeta,
         expected: int | None,
     ) -> Committed:
-        """Return the reply of a commit, which is looked for by its checkpoint before each further try."""
+        """Return the response of a commit; before each retry, check for its checkpoint."""
         store: StateStore = self._inner
 
         async def happened() -> Committed | None:
@@ -182,11 +182,11 @@ class _PatientState(_Patient):
 
     async def create_session(self, session_id: str, **options: Any) -> SessionState:
         store: StateStore = self._inner
-        begun: RunRecord | None = options.get("run")
+        run: RunRecord | None = options.get("run")
 
         async def happened() -> SessionState | None:
             latest = await store.get_current_run(session_id)
-            if begun is None or latest is None or latest.run_id != begun.run_id:
+            if run is None or latest is None or latest.run_id != run.run_id:
                 return None
             return await patiently(lambda: store.load_state(session_id))
 
@@ -219,7 +219,8 @@ class _PatientState(_Patient):
             except IllegalTransition as error:
                 if tries == 1 or error.current != status:
                     raise
-                # A try whose reply was lost has done it. The guard stays: another process may own the session by now.
+                # An earlier try did it, but its response was lost. Keep the guard: another process may own the session
+                # by now.
                 changes["expected_status"] = status
                 return await store.update_run_status(run_id, status, **changes)
 

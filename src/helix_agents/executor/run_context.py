@@ -22,7 +22,7 @@ from .stream.fenced import FencedStream
 
 @dataclass
 class RunContext:
-    """What belongs to one run."""
+    """The objects and state of one run."""
 
     services: RunServices
     agent: Agent
@@ -34,11 +34,11 @@ class RunContext:
     hooks: HookCaller
     artifacts: Artifacts
     """Large results and media of the session tree."""
-    then: list[Message]
+    follow_up: list[Message]
     """Messages that arrived while the step was open; they follow that step's outcomes."""
     first_step: int
     """How many steps the session had when the turn started."""
-    heard: list[Message] = field(default_factory=list)
+    new_messages: list[Message] = field(default_factory=list)
     """The user's messages since the model was last called."""
     deps: Any = None
     """The dependencies of the tools."""
@@ -48,7 +48,7 @@ class RunContext:
     """Whether the next commit that leaves the session active also releases the run."""
     released: bool = False
     shown_children: set[str] = field(default_factory=set)
-    """The calls of sub-agents that this run has shown on its stream, if only again."""
+    """The sub-agent calls that this run has emitted to its stream, even if only again."""
 
     def find_tool(self, name: str) -> Tool | None:
         """Return the agent's tool of that name, the one that reads artifacts, or one that undoes effects."""
@@ -79,5 +79,5 @@ class RunContext:
 
     @property
     def rewound(self) -> bool:
-        """Whether the chunks of the open step were dropped, so that they have to be shown again."""
+        """Whether the chunks of the open step were dropped and have to be emitted again."""
         return self.claim.rewound

@@ -1,7 +1,7 @@
-"""Services: what the runs of one executor share, made from the given stores.
+"""Services: the stores, model and settings that the runs of one executor share.
 
-A run gets `RunServices`, which lead to no state store and to no stream manager: it writes through its `OwnedSession`
-and its `FencedStream` only.
+A run gets `RunServices`, without the state store and the stream manager: it writes only through its `OwnedSession` and
+its `FencedStream`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Durability = Literal["call", "step"]
 
 
 class StoresLike(Protocol):
-    """The stores of one address, as `open_stores` gives them."""
+    """The stores of one address, as `open_stores` returns them."""
 
     @property
     def state(self) -> StateStore: ...
@@ -43,7 +43,7 @@ class StoresLike(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class RunServices:
-    """What a run works with, besides its own session and stream."""
+    """What a run uses besides its own session and stream."""
 
     llm: LLM
     usage: UsageStore | None = None
@@ -59,7 +59,7 @@ class RunServices:
 
     @cached_property
     def fingerprints(self) -> Fingerprints:
-        """The fingerprints of the requests to models."""
+        """Computes the fingerprints of model requests."""
         return Fingerprints(self.blobs)
 
 
@@ -82,12 +82,12 @@ class Services(RunServices):
 
     @property
     def lease_ms(self) -> int:
-        """The length of a lease in the unit of the clock."""
+        """The length of a lease in milliseconds, the unit of the clock."""
         return int(self.lease_seconds * 1000)
 
 
 class Given(NamedTuple):
-    """The stores and the model, in whichever form they were given."""
+    """The stores and the model that were passed to an executor, in either form."""
 
     state: StateStore
     streams: StreamManager
@@ -105,13 +105,13 @@ def given_stores(
     memory: MemoryStore | None,
     blobs: BlobStore | None = None,
 ) -> Given:
-    """Take `(stores, llm)` and `(state_store, stream_manager, llm)` apart."""
+    """Return the stores and the model from `(stores, llm)` or `(state_store, stream_manager, llm)`."""
     if isinstance(getattr(state, "state", None), StateStore) and isinstance(
         getattr(state, "streams", None), StreamManager
     ):
         stores = state
         if streams is not None and llm is not None:
-            raise InvalidArgument("AgentExecutor(stores, llm) takes no more than the stores and the model.")
+            raise InvalidArgument("AgentExecutor(stores, llm) takes only the stores and the model.")
         llm = streams if llm is None else llm
         usage = getattr(stores, "usage", None) if usage is None else usage
         memory = getattr(stores, "memory", None) if memory is None else memory
@@ -120,6 +120,6 @@ def given_stores(
     if isinstance(state, str | StreamManager) or isinstance(streams, str | StateStore) or llm is None:
         raise InvalidArgument(
             "AgentExecutor takes stores and a model, as in AgentExecutor(stores, llm), or a state store, a stream "
-            "manager and a model, in this order: open_stores gives stores.state and stores.streams."
+            "manager and a model, in this order: open_stores returns stores.state and stores.streams."
         )
     return Given(state, streams, usage, memory, blobs, as_model(llm))

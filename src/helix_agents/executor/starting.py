@@ -1,6 +1,6 @@
-"""Starting and continuing runs: what `execute`, `submit`, `resume`, `retry` and workers have in common.
+"""Start and continue runs, for `execute`, `submit`, `resume`, `retry` and workers.
 
-Each asks the table (`session/standing.py`) what its intent means for the session now, makes the claim that it answers
+Each looks up in the table (`session/standing.py`) what its intent means for the session now, makes that claim
 (`session/claim.py`), and starts the run here or leaves it to a worker.
 """
 
@@ -28,12 +28,12 @@ from ..retry import CONFLICT
 from ..types import SessionState
 from .handle import RunHandle
 from .local_runs import LocalRuns
-from .options import Request, ensure_said
+from .options import Request, ensure_messages
 from .remote import RemoteControl
 from .run.budget import ensure_countable
-from .run.dependencies import session_to_be
-from .session.branching import begin_branch
-from .session.claim import REPLACED, Claim, NewRun, begin_turn, create_turn
+from .run.dependencies import future_session
+from .session.branching import start_branch
+from .session.claim import REPLACED, Claim, NewRun, create_turn, start_turn
 from .session.closing import close, decided
 from .session.idempotency import KeyedRequest, find_run, keyed_request, new_session_id, session_of_key
 from .session.observe import Found, find
@@ -56,12 +56,12 @@ class Starter:
     # -- execute and submit
 
     async def start(self, request: Request, *, released: bool = False, engine: str | None = None) -> RunHandle:
-        """Start what is requested. `released`: leave the run to a worker, or to an engine."""
+        """Start the requested run. `released`: leave the run to a worker or an engine."""
         ensure_countable(self._services, request.limits, request.agent.limits)
         limits = None if request.limits is None else msgspec.to_builtins(request.limits)
         queued = released and engine is None
         if request.not_before is not None and not queued:
-            raise InvalidArgument("not_before requires submit(), and workers: nothing else waits for it.")
+            raise InvalidArgument("not_before requires submit() and workers: nothing else waits for it.")
         new = NewRun(self._new_id(), released, engine, queued=queued, not_before=request.not_before, limits=limits)
         if request.key is None:
             return await self._start_or(replace(request, session_id=request.session_id or new_session_id()), new)
@@ -73,11 +73,11 @@ class Starter:
         if (started := await self._started_before(request, keyed)) is not None:
             return started
         if request.if_running == "interrupt":
-            await self._remote.make_room(request.id)
+            await self._remote.stop_and_wait(request.id)
         try:
             return await self._start(request, new)
         except (AlreadyRunning, SessionExists, VersionConflict):
-            # Perhaps by the same request, sent twice at the same moment.
+            # The same request may have been sent twice concurrently.
             if (started := await self._started_before(request, keyed)) is None:
                 raise
             return started
@@ -88,10 +88,10 @@ class Starter:
         return replace(request, messages=await artifacts.without_bytes(request.messages))
 
     async def _start_or(self, request: Request, new: NewRun) -> RunHandle:
-        """Start the session; if it is running, do what `if_running` says, and repeat as long as the two alternate."""
+        """Start the session; if it is running, apply `if_running`, and repeat if the session has changed since."""
         if request.if_running == "enqueue":
             seen = await find(self._services, request.id, user_id=request.user_id)
-            request = replace(request, meant_for=seen)
+            request = replace(request, expected=seen)
         for _ in CONFLICT.attempts():
             try:
                 return await self._start(request, new)
@@ -99,7 +99,7 @@ class Starter:
                 if request.if_running == "reject":
                     raise
                 if request.if_running == "interrupt":
-                    await self._remote.make_room(request.id)
+                    await self._remote.stop_and_wait(request.id)
                 elif (found := await find(self._services, request.id, user_id=request.user_id)).session is not None:
                     request, store = await self._without_bytes(request, found.session), self._services.store
                     _ensure_same(request, found)
@@ -110,7 +110,7 @@ class Starter:
 
     async def _start(self, request: Request, new: NewRun) -> RunHandle:
         agent, intent = request.agent, Intent.SUBMIT if new.released else Intent.START
-        if request.detour is not None:
+        if request.branch_at is not None:
             intent = Intent.BRANCH
         for _ in CONFLICT.attempts():
             found, action = await decided(
@@ -121,9 +121,9 @@ class Starter:
             _ensure_same(request, found)
             if found.session is not None and await self._has_used_key(request):
                 raise AlreadyRunning(request.id)
-            session = found.session or session_to_be(agent, request.id, request.session_options)
+            session = found.session or future_session(agent, request.id, request.session_options)
             if action not in (Action.TAKE_OVER, Action.BRANCH):
-                ensure_said(request.messages)
+                ensure_messages(request.messages)
             request = await self._without_bytes(request, session)
             deps = None if new.released else await self._runs.deps_for(agent, session, request.deps)
             try:
@@ -134,16 +134,16 @@ class Starter:
             except RunLost:
                 if not new.released:
                     raise
-                # A worker found the run before its stream was ready here, and has made it ready.
-                taken = await find(self._services, request.id)
-                return self._runs.handle(agent, taken.existing, taken.run)
+                # A worker picked up the run before its stream was prepared here, and has prepared it.
+                claimed = await find(self._services, request.id)
+                return self._runs.handle(agent, claimed.existing, claimed.run)
             if new.released:
                 return self._runs.handle(agent, claim.session, claim.run)
             return await self._runs.start(agent, claim, deps, key=request.key is not None)
         raise AlreadyRunning(request.id)
 
     async def _ensure_may_continue(self, request: Request) -> None:
-        """Raise, if the session that another process has just created is not for this request."""
+        """Raise if the session that another process has just created is not for this request."""
         found = await find(self._services, request.id, user_id=request.user_id)
         if found.session is None:
             raise SessionNotFound(request.id)
@@ -156,10 +156,10 @@ class Starter:
             return await create_turn(services, request.agent, request.id, messages, new, request.session_options)
         session = found.existing
         if action is Action.BRANCH:
-            assert request.detour is not None
-            return await begin_branch(services, found, request.detour, messages, new)
-        if action is Action.BEGIN:
-            return await self._not_stalled(found, begin_turn(services, found, messages, new))
+            assert request.branch_at is not None
+            return await start_branch(services, found, request.branch_at, messages, new)
+        if action is Action.START:
+            return await self._not_stalled(found, start_turn(services, found, messages, new))
         if len(messages) > 1 or (not messages and not new.released):
             raise InvalidArgument(f"Session {request.id!r} is {session.status}: continue with one message.")
         if not messages:
@@ -168,7 +168,7 @@ class Starter:
         return await self._not_stalled(found, take_over(services, found, new, message=message))
 
     async def _not_stalled(self, found: Found, claiming: Awaitable[T]) -> T:
-        """Return what the claim returns. A process that stalled until another one took over gets `RunLost`."""
+        """Return the claim. Raises `RunLost` if this process stalled until another one took over."""
         try:
             return await claiming
         except AlreadyRunning as error:
@@ -180,14 +180,14 @@ class Starter:
     async def _has_used_key(self, request: Request) -> bool:
         """Return whether the same request has started a run, which may even have finished.
 
-        Asked after the read that guards the claim: a run that starts later makes the store reject the claim.
+        Called after the read that guards the claim: a run that starts later makes the store reject the claim.
         """
         if request.key is None:
             return False
         return any(run.idempotency_key == request.key for run in await self._services.store.list_runs(request.id))
 
     async def _started_before(self, request: Request, keyed: KeyedRequest) -> RunHandle | None:
-        """Return the run that an idempotency key has started, continued if its process died."""
+        """Return the run that an idempotency key started, continued if its process died."""
         for _ in CONFLICT.attempts():
             found = await find(self._services, request.id, agent=request.agent, user_id=request.user_id)
             if found.session is None:
@@ -197,13 +197,16 @@ class Starter:
             if run is None:
                 return None
             latest = runs[-1]
-            is_lost = found.seen.standing is Standing.LAPSED and latest.idempotency_key == keyed.key
+            is_lost = found.seen.standing is Standing.LEASE_EXPIRED and latest.idempotency_key == keyed.key
             # An engine continues its own run.
             if is_lost and not decide(found.seen, Intent.RESUME).is_refusal:
                 try:
-                    return await self.resume(request.agent, request.id, deps=request.deps, key=True)
+                    resumed = await self.resume(request.agent, request.id, deps=request.deps)
                 except (AlreadyRunning, NotResumable):
                     continue
+                task = self._runs.task_of(resumed.run_id)
+                # The caller gets the run that the key started, from its start, whichever process continues it.
+                return self._runs.handle(request.agent, found.session, run, task, continues=True)
             return self._runs.handle(request.agent, found.session, run, continues=True)
         raise AlreadyRunning(request.id)
 
@@ -217,9 +220,8 @@ class Starter:
         message: Message | None = None,
         user_id: str | None = None,
         deps: Any = None,
-        key: bool = False,
     ) -> RunHandle:
-        """Continue a session whose run was interrupted, crashed, or has got its answers."""
+        """Continue a session whose run was interrupted or crashed, or whose questions were answered."""
         intent = Intent.RESUME if message is None else Intent.RESUME_WITH_MESSAGE
         found, action = await decided(self._services, intent, session_id, agent=agent, user_id=user_id, messages=True)
         session = found.existing
@@ -229,12 +231,12 @@ class Starter:
         deps = await self._runs.deps_for(agent, session, deps)
         if action is Action.CONTINUE:
             claiming = continue_run(self._services, found)
-        elif action is Action.BEGIN:
+        elif action is Action.START:
             assert message is not None
-            claiming = begin_turn(self._services, found, [message], NewRun(self._new_id()))
+            claiming = start_turn(self._services, found, [message], NewRun(self._new_id()))
         else:
             claiming = take_over(self._services, found, NewRun(self._new_id()), message=message)
-        return await self._runs.start(agent, await self._not_stalled(found, claiming), deps, key=key)
+        return await self._runs.start(agent, await self._not_stalled(found, claiming), deps)
 
     async def retry(
         self,
@@ -245,22 +247,22 @@ class Starter:
         deps: Any = None,
         engine: str | None = None,
     ) -> RunHandle:
-        """Run a failed turn again from its last committed step, here or by an engine."""
+        """Run a failed turn again from its last committed step, here or in an engine."""
         found, _ = await decided(self._services, Intent.RETRY, session_id, agent=agent, user_id=user_id, messages=True)
         session, run = found.existing, found.run
         if run is None:
             raise NotResumable(session_id, "nothing to retry")
         if session.failure_reason == INPUT_REFUSED:
-            raise NotResumable(session_id, "its input was refused and is gone; execute() starts another turn")
+            raise NotResumable(session_id, "its input was refused and removed; execute() starts another turn")
         new = NewRun(self._new_id(), released=engine is not None, engine=engine, limits=run.limits)
-        claim = await self._not_stalled(found, begin_turn(self._services, found, [], new))
+        claim = await self._not_stalled(found, start_turn(self._services, found, [], new))
         if engine is not None:
             return self._runs.handle(agent, claim.session, claim.run)
         deps = await self._runs.deps_for(agent, session, deps)
         return await self._runs.start(agent, claim, deps)
 
     async def recover(self, found: Found, action: Action, *, worker: str | None = None) -> RunHandle | None:
-        """Carry out what a scheduler has decided: continue, take over or close; None if nothing runs then."""
+        """Carry out a worker's decision: continue, take over or close; return None if nothing runs then."""
         session = found.existing
         agent = self._runs.agents.get(session.agent_type)
         if action is Action.CLOSE:
@@ -278,14 +280,13 @@ class Starter:
 
 
 def _ensure_same(request: Request, found: Found) -> None:
-    """Raise if the session that a request was meant for is gone, or if the conversation that it leaves has
-    continued."""
-    meant, session = request.meant_for, found.session
-    if meant is None or meant.session is None:
+    """Raise if the session that a request is for is gone, or if the conversation that it branches has continued."""
+    expected, session = request.expected, found.session
+    if expected is None or expected.session is None:
         return
-    if session is None or session.incarnation != meant.session.incarnation:
+    if session is None or session.incarnation != expected.session.incarnation:
         raise SessionNotFound(request.id)
-    # A run that is interrupted first may still commit.
-    leaves = request.detour is not None and request.if_running == "reject"
-    if leaves and found.commit_id != meant.commit_id:
-        raise VersionConflict(meant.session.version, session.version, session.status, request.id)
+    # With "interrupt", the run that is stopped first may still commit.
+    leaves = request.branch_at is not None and request.if_running == "reject"
+    if leaves and found.commit_id != expected.commit_id:
+        raise VersionConflict(expected.session.version, session.version, session.status, request.id)

@@ -1,4 +1,4 @@
-"""Jobs: several side by side, and one that nothing may break off. Knows tasks and nothing of runs."""
+"""Run several jobs concurrently, or one that cancellation must not interrupt. Knows tasks, not runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ Result = TypeVar("Result")
 async def gather_or_cancel(*jobs: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run jobs concurrently; the first error cancels the others and is raised once they have ended.
 
-    Takes functions, so that a caller cancelled before it starts leaves no coroutine that was never awaited.
+    Takes functions, so that a caller canceled before the start leaves no coroutine that was never awaited.
     """
+    if len(jobs) == 1:
+        return await jobs[0]()
     tasks = [asyncio.ensure_future(job()) for job in jobs]
     try:
         await asyncio.gather(*tasks)
@@ -27,7 +29,7 @@ async def gather_or_cancel(*jobs: Callable[[], Coroutine[Any, Any, None]]) -> No
 
 
 async def finish_despite_cancel(job: Coroutine[Any, Any, None]) -> None:
-    """Finish a job even if the caller is cancelled, then raise the cancellation."""
+    """Finish a job even if the caller is canceled, then raise the cancellation."""
     task = asyncio.ensure_future(job)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -41,7 +43,7 @@ async def finish_despite_cancel(job: Coroutine[Any, Any, None]) -> None:
 
 
 def run_in_own_loop(job: Coroutine[Any, Any, Result]) -> Result:
-    """Run a job in the event loop of this thread, and return its result."""
+    """Run a job in this thread's event loop and return its result."""
     return _runner().run(job)
 
 
@@ -49,7 +51,7 @@ _runners = threading.local()
 
 
 def _runner() -> asyncio.Runner:
-    """Return the loop of this thread. Stores cling to the loop in which they were used first, so it stays."""
+    """Return this thread's loop. It stays open, because stores are bound to the loop in which they were first used."""
     runner: asyncio.Runner | None = getattr(_runners, "runner", None)
     if runner is None:
         runner = _runners.runner = asyncio.Runner()

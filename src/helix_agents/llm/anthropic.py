@@ -47,7 +47,7 @@ FINISH_REASONS = {
 RETRYABLE_TYPES = frozenset({"overloaded_error", "rate_limit_error", "api_error", "timeout_error"})
 """Inside a stream these come with status 200, so the type decides, not the status."""
 MAX_CHARS = {"image": 10 * MEBIBYTE, "file": 32 * MEBIBYTE}
-"""Of base64, which is what this provider counts."""
+"""In base64 characters, which is what this provider counts."""
 MAX_PAUSES = 5
 """How often a turn of Anthropic's own tools is continued."""
 REASONING = frozenset({"thinking", "redacted_thinking"})

@@ -15,7 +15,8 @@ from pyodide.ffi import JsException, to_js
 
 
 class FetchTransport:
-    """Sends requests by `fetch`. Of the timeouts of httpx, `connect` lasts until the head of a response is there."""
+    """Sends requests with `fetch`. The `connect` timeout of httpx covers the time until the head of a response
+    arrives."""
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request, and return the response as soon as its head is there."""
@@ -59,7 +60,7 @@ async def _parts(body: Any, abort: Any, limits: dict[str, Any], httpx: Any) -> A
 
 
 async def _within(seconds: float | None, promise: Any, abort: Any, late: Any, broken: Any) -> Any:
-    """Await a promise. Raises `late` after so many seconds, and `broken` if it is rejected."""
+    """Await a promise. Raises `late` after this many seconds, and `broken` if it is rejected."""
     timer = setTimeout(abort.abort.bind(abort), int(seconds * 1000)) if seconds else None
     try:
         return await promise

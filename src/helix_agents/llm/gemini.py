@@ -46,7 +46,7 @@ UNSIGNED = base64.b64encode(b"skip_thought_signature_validator").decode()
 ACCEPTED = ("image/", "audio/", "video/", "application/pdf")
 """Media types that a request can hold."""
 MAX_CHARS = {"application/pdf": 50 * MEBIBYTE * 4 // 3} | dict.fromkeys(("image", "audio", "file"), 100 * MEBIBYTE)
-"""Of base64: documents are limited by their bytes, other inline data by the request."""
+"""In base64 characters: documents are limited by their bytes, other inline data by the request."""
 JOINABLE = frozenset({"text", "thought"})
 
 
@@ -163,7 +163,7 @@ class _Turns(Turns):
     content = "parts"
 
     def _kept(self, message: Message, blocks: list[Block], *, with_reasoning: bool) -> list[Block] | None:
-        """Return the parts. Without their signatures they are worth no more than the neutral form."""
+        """Return the parts. Without their signatures they have no advantage over the neutral form."""
         calls = message.get("tool_calls", ())
         made = [part["function_call"].get("id") or "" for part in blocks if "function_call" in part]
         if not with_reasoning or len(made) != len(calls):

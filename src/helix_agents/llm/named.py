@@ -31,7 +31,7 @@ _ADAPTERS = {
 
 
 class ModelName(NamedTuple):
-    """A name, taken apart. `options` are the adapter's keyword arguments."""
+    """A parsed name. `options` are the adapter's keyword arguments."""
 
     provider: str
     model: str
@@ -65,7 +65,7 @@ def as_model(llm: LLM | str) -> LLM:
 
 
 def parse_model(name: str) -> ModelName:
-    """Take a name apart. Raises `InvalidArgument` if no such provider is installed."""
+    """Parse a name. Raises `InvalidArgument` if no such provider is installed."""
     provider, _, rest = name.partition(":")
     model, _, query = rest.partition("?")
     known = {*_ADAPTERS, *(entry.name for entry in entry_points(group=ENTRY_POINTS))}
@@ -144,5 +144,5 @@ class NamedLLM:
 
 
 async def _open_elsewhere(name: str) -> LLM:
-    """Open a model in a thread: the import of a client would block the event loop for a second."""
+    """Open a model in a thread, because importing a client would block the event loop for a second."""
     return open_model(name) if sys.platform == "emscripten" else await asyncio.to_thread(open_model, name)

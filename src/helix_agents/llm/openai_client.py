@@ -1,4 +1,4 @@
-"""The official OpenAI client, for both of its protocols: how it is made, and what its errors mean."""
+"""The official OpenAI client, for both of its protocols: how it is created, and how its errors are translated."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ except ImportError as error:  # pragma: no cover
 
 HOME = "api.openai.com"
 MAX_CHARS = dict.fromkeys(("image", "audio", "file"), 50 * MEBIBYTE * 4 // 3)
-"""Of base64: a request may hold 50 MB of files."""
+"""In base64 characters: a request may hold 50 MB of files."""
 RETRYABLE_CODES = frozenset({"server_error", "rate_limit_exceeded", "vector_store_timeout"})
 NOT_RETRYABLE_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
-"""Codes that come with status 429 and do not pass by waiting."""
+"""Codes that come with status 429 but do not go away by waiting."""
 
 REJECTIONS = ("encrypted content", "required following item", "required 'reasoning'", "items are not persisted")
-"""What the API says about a reasoning item that it cannot read, cannot find or misses."""
+"""What the API says about a reasoning item that it cannot read or find."""
 
 
 class OpenAIClientLLM(ProviderLLM):

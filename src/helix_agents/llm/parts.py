@@ -1,4 +1,4 @@
-"""Content parts on their way to a model: each adapter maps text and `Media` to its provider's form.
+"""Convert content parts for a model: each adapter maps text and `Media` to its provider's form.
 
 Nothing is dropped silently. A part that the model does not accept, or that is too large for its provider, raises if it
 is in the latest user message; in an older message or a tool result it becomes a text reference, so that one file cannot
@@ -23,7 +23,7 @@ MEBIBYTE = 1024 * 1024
 
 
 class Media(msgspec.Struct, frozen=True):
-    """An image, a sound or a file, given by its `data` (base64) or its `url`."""
+    """An image, an audio recording or a file, given by its `data` (base64) or its `url`."""
 
     kind: Kind
     media_type: str
@@ -57,7 +57,7 @@ class PartMapper(msgspec.Struct, frozen=True):
     text: Callable[[str], dict[str, Any]]
     media: Callable[[Media], dict[str, Any] | None]
     max_chars: Mapping[str, int] = {}
-    """The largest base64 data of one part, by its kind or media type; the latter counts."""
+    """The largest base64 data of one part, by its kind or media type; the media type takes precedence."""
 
     def message(self, message: Message, *, latest: bool) -> list[dict[str, Any]]:
         """Return the parts of a user message without empty texts, which providers reject."""

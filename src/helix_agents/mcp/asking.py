@@ -25,13 +25,13 @@ _ACTIONS = ("accept", "decline", "cancel")
 
 
 class Asking:
-    """The calls in progress over one connection, and what the server asks during them."""
+    """The calls in progress over one connection, and the server's questions during them."""
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
 
     async def during(self, context: ToolContext, call: Callable[[], Awaitable[T]]) -> T:
-        """Do a call. If the server asks something that was not answered yet, give it up and raise `CallSuspended`."""
+        """Run a call. If the server asks a question without an answer yet, stop the call and raise `CallSuspended`."""
         mine = _Call(context)
         self._calls.append(mine)
         token = _CURRENT.set(mine)
@@ -83,18 +83,19 @@ class _Call:
 
 
 _CURRENT: ContextVar[_Call | None] = ContextVar("helix_mcp_call", default=None)
-"""The call in whose task the client library runs, where it can be known."""
+"""The call in whose task the client library runs, if it is known."""
 
 
 def question_of(params: types.ElicitRequestParams) -> dict[str, Json]:
-    """Return a server's question as it is stored and shown."""
+    """Return a server's question in the form that is stored and shown."""
     if isinstance(params, types.ElicitRequestURLParams):
         return {"message": params.message, "url": params.url}
     return {"message": params.message, "schema": dict(params.requested_schema)}
 
 
 def result_of(question: dict[str, Json], answer: Json) -> types.ElicitResult:
-    """Return the answer as the server gets it: an action with its content, the content alone, or its only field.
+    """Return the answer in the form that the server expects: an action with its content, the content alone, or its only
+    field.
 
     Raises `HelixError` for an answer of another shape.
     """

@@ -38,7 +38,7 @@ T = TypeVar("T")
 MAX_OPENINGS_A_MINUTE = 4
 """A server that is lost more often is not opened again until the minute is over."""
 CLOSE_SECONDS = 10.0
-"""How long a server that does not respond may take to be closed."""
+"""How long closing a server that does not respond may take."""
 MAX_LOGGED_LINE = 2_000
 _CONNECTION_CLOSED = -32000
 _FAILURES: tuple[type[Exception], ...] = (
@@ -191,7 +191,7 @@ class Server:
         return f"MCP server {os.path.basename((self._command or ('?',))[0])}"
 
     async def transport(self, stack: AsyncExitStack) -> Any:
-        """Return a transport for one connection. What it needs is closed with `stack`."""
+        """Return a transport for one connection. Its resources are closed with `stack`."""
         if self._url is not None:
             http = create_mcp_http_client(headers=dict(self._headers or {}), auth=self._auth)
             return streamable_http_client(self._url, http_client=await stack.enter_async_context(http))
@@ -202,7 +202,7 @@ class Server:
 
 
 def _log_of(server: str, stack: AsyncExitStack) -> Any:
-    """Return a file whose lines go to our logger: what a command writes to its standard error."""
+    """Return a file that forwards lines to our logger: a command's standard error."""
     reading, writing = os.pipe()
 
     def forward() -> None:

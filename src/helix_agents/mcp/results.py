@@ -26,7 +26,7 @@ def result_of(returned: types.CallToolResult) -> Json:
 
 
 def _unwrapped(content: Any) -> Json:
-    """Servers wrap a value that is not an object as `{"result": value}`."""
+    """Unwrap a value that is not an object, which servers send as `{"result": value}`."""
     if isinstance(content, dict) and content.keys() == {"result"}:
         inner: Json = content["result"]
         return inner

@@ -73,7 +73,6 @@ class MCP:
         )
         self._known: dict[str, Tool] = {}
         self._offered: dict[str, Tool] = {}
-        self._theirs: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return f"<MCP {self._server}>"

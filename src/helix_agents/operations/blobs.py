@@ -33,7 +33,8 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class SweptBlobs(msgspec.Struct):
-    """What one sweep did. `spaces`: how many had old blobs. `spared`: spaces that changed, or cannot be read whole."""
+    """The result of one sweep. `spaces`: how many had old blobs. `spared`: spaces that changed, or cannot be read in
+    full."""
 
     spaces: int = 0
     deleted: int = 0
@@ -95,7 +96,7 @@ async def _sweep(
 
 
 async def _referring(state_store: StateStore, root_id: str, versions: dict[str, Any]) -> AsyncIterator[Json]:
-    """Yield whatever may refer to a blob, of a session and its descendants; note the versions that were read.
+    """Yield everything that may refer to a blob, of a session and its descendants; record the versions that were read.
 
     A session whose version is noted as None cannot be read whole.
     """
@@ -139,7 +140,7 @@ async def _checkpoints(state_store: StateStore, session_id: str) -> AsyncIterato
 
 
 async def _unchanged(state_store: StateStore, versions: dict[str, Any]) -> bool:
-    """Return whether every session was read whole and is still as it was read."""
+    """Return whether every session was read in full and has not changed since."""
     for session_id, version in versions.items():
         session = await state_store.load_state(session_id)
         if version is None or session is None or await _version(state_store, session) != version:
@@ -148,5 +149,5 @@ async def _unchanged(state_store: StateStore, versions: dict[str, Any]) -> bool:
 
 
 async def _version(state_store: StateStore, session: SessionState) -> tuple[str, int, int]:
-    """Return what changes with every write: messages may be appended without a new version."""
+    """Return a value that changes with every write: messages may be appended without a new version."""
     return session.incarnation, session.version, await state_store.get_message_count(session.session_id)

@@ -64,7 +64,7 @@ async def expired_session_cleanup(
     `errors`, and the next sweep tries again. `dry_run` only counts.
     """
     if page_size.__class__ is not int or not 1 <= page_size <= MAX_PAGE:
-        raise InvalidArgument(f"page_size must be a whole number from 1 to {MAX_PAGE}, not {page_size!r}.")
+        raise InvalidArgument(f"page_size must be an integer from 1 to {MAX_PAGE}, not {page_size!r}.")
     tally = _Tally()
     cursor = None
     while True:

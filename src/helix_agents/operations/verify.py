@@ -35,7 +35,7 @@ async def verify_sessions(
         if cursor is None:
             break
     for orphan in await state_store.list_orphans():
-        yield orphan, ["rows are kept of it, but there is no such session"]
+        yield orphan, ["it has stored rows, but there is no such session"]
 
 
 async def session_problems(state_store: StateStore, session_id: str) -> list[str]:

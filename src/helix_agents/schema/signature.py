@@ -250,7 +250,7 @@ def _lift_definitions(schema: dict[str, Any]) -> dict[str, Any]:
             return node
         own = node.get("$defs")
         if isinstance(own, Mapping):
-            # Two models may have inner models of the same name. Comparing the definitions around them, too, makes equal
+            # Two models may have inner models of the same name. Also comparing the definitions around them makes equal
             # mean identical.
             names = {**names, **{key: free_name(key, (value, own)) for key, value in own.items()}}
             origins.update({names[key]: (value, own) for key, value in own.items()})

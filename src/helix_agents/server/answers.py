@@ -17,7 +17,7 @@ from .context import ServerContext
 class ToolResult(msgspec.Struct, forbid_unknown_fields=True):
     """The response to a pending call: exactly one of `result`, `error`, `approved` and `happened`.
 
-    `happened` says whether a call whose outcome is unknown took effect; null: nobody knows. True may have a `result`.
+    `happened` says whether a call whose outcome is unknown took effect; null: unknown. True may have a `result`.
 
     Name a question to a person by its `approval_id`: it is rejected if something else has been asked for since then.
     """
@@ -34,7 +34,7 @@ class ToolResult(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Receipt(msgspec.Struct, omit_defaults=True):
-    """What became of a response, and the run that continues with it."""
+    """The outcome of a response, and the run that continues with it."""
 
     receipt: str
     can_resume: bool

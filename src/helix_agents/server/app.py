@@ -1,4 +1,4 @@
-"""create_app: the routes, their users and what surrounds them, as one Starlette app."""
+"""create_app: the routes, users and middleware as one Starlette app."""
 
 from __future__ import annotations
 

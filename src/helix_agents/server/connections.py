@@ -36,7 +36,7 @@ class GuardedConnection(H11Protocol):
             self._expect_headers()
 
     def data_received(self, data: bytes) -> None:
-        """Pass data on. The first bytes of a further request start its deadline."""
+        """Pass data on. The first bytes of another request start its deadline."""
         super().data_received(data)
         self._expect_headers()
 
@@ -46,12 +46,13 @@ class GuardedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Between requests, uvicorn's keep-alive timeout holds."""
+        """Start the next deadline only with the next request: between requests, uvicorn's keep-alive timeout
+        applies."""
         super().on_response_complete()
         self._expect_headers()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
-        """Let the pings of a WebSocket watch it instead."""
+        """Stop the deadline: from here on, WebSocket pings detect a dead connection."""
         self._is_websocket = True
         self._stop_waiting()
         super().handle_websocket_upgrade(event)

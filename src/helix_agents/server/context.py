@@ -49,12 +49,12 @@ class ServerContext:
 
     @property
     def store(self) -> StateStore:
-        """The sessions. Its calls fail fast: a request that cannot be served is answered immediately."""
+        """The session store. Its calls fail fast: a request that cannot be served gets a response immediately."""
         return impatient(self.executor.services.store)
 
     @property
     def streams(self) -> StreamManager:
-        """The chunks. Its calls fail fast."""
+        """The stream manager. Its calls fail fast."""
         return impatient(self.executor.services.streams)
 
     async def user(self, connection: HTTPConnection) -> User:

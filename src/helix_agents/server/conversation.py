@@ -1,4 +1,4 @@
-"""Find what is new in the conversation of a client that sends all of it with every request (AG-UI, the AI SDK).
+"""Find what is new in a conversation that the client sends in full with every request (AG-UI, the AI SDK).
 
 The conversation is stored here. A request continues it if its user messages start with the stored ones; the rest is
 new. Anything else is a conversation that has diverged, and is rejected: appending it would show the model a mix of two.
@@ -30,7 +30,7 @@ from .wire.ui_messages import reply_id
 
 
 class Said(NamedTuple):
-    """A user message of a client: its position in the client's list, its content, and the client's id of it."""
+    """A user message from a client: its position in the client's list, its content, and the client's id for it."""
 
     position: int
     content: Content
@@ -38,7 +38,7 @@ class Said(NamedTuple):
 
 
 class Rewrite(NamedTuple):
-    """A change of what was said: new content for a user message or, without content, another reply.
+    """A rewritten turn: new content for a user message or, without content, another reply.
 
     `message_id`: the user message, or the reply that is not wanted; None: the last reply. `position`: how many user
     messages come before the one that is replied to.
@@ -187,14 +187,14 @@ def _is_same(stored: Message, said: Said) -> bool:
 
 
 def _comparable(content: Any) -> Any:
-    """Return what two contents must have in common."""
+    """Return the parts of a content that must be equal in both conversations."""
     if not isinstance(content, list):
         return content
     return [part.get("text", _file(part)) for part in content if isinstance(part, dict)]
 
 
 def _file(part: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what identifies a file. Its bytes may be stored as a blob by now: their digest is the same."""
+    """Return what identifies a file. Its bytes may have been stored as a blob since: their digest is the same."""
     digest = part.get("blob")
     if (data := part.get("data")) is not None:
         with contextlib.suppress(ValueError):

@@ -26,7 +26,7 @@ from .requests import T, read_body
 
 @dataclass(frozen=True)
 class Call:
-    """One request on its way through a handler."""
+    """One request as it passes through a handler."""
 
     context: ServerContext
     request: Request
@@ -60,7 +60,7 @@ Handler = Callable[[Call], Awaitable[Response | ASGIApp]]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One route: how it is reached, what it accepts, what it returns."""
+    """One route: its path and method, its input, its output."""
 
     method: str
     path: str
@@ -74,7 +74,7 @@ class Endpoint:
     `str`: OpenMetrics text."""
     public: bool = False
     large: bool = False
-    """Whether the response may be large. Only a few of these are put together for one user at a time."""
+    """Whether the response may be large. Only a few of these are built for one user at a time."""
     headers: tuple[str, ...] = ()
     tag: str = "sessions"
 

@@ -1,4 +1,4 @@
-"""Which hosts and pages may talk to the server, by the `Host` and `Origin` headers that a browser sends.
+"""The hosts and pages that may talk to the server, checked by the `Host` and `Origin` headers of a browser.
 
 A page of another site can make a browser send requests, and a rebound domain name makes them look like same-origin
 ones. Programs can send any header: these checks protect people who have a browser, tokens protect the rest.

@@ -69,7 +69,8 @@ class ServerLifespan:
             await asyncio.shield(self._started)
 
     async def start(self, *, until_signal: bool = False) -> None:
-        """Open everything. Raises what opening raises. `until_signal`: a stop signal closes it again."""
+        """Open everything. Raises errors of the stores and the factory. `until_signal`: a stop signal closes it
+        again."""
         if self._task is not None:
             raise InvalidArgument("This app is running already: create another one.")
         self._started = asyncio.get_running_loop().create_future()
@@ -129,7 +130,7 @@ async def _open(factory: Factory, stack: AsyncExitStack) -> AgentExecutor:
 
 
 def not_an_executor(given: object) -> InvalidArgument:
-    """Return the error for anything that neither is an executor nor opens one."""
+    """Return the error for an object that is neither an executor nor opens one."""
     return InvalidArgument(
         f"create_app() needs an AgentExecutor, or a function or async context manager that returns one, "
         f"not {type(given).__name__}."

@@ -26,7 +26,7 @@ logger = get_logger("helix_agents.server")
 
 SLICE_BYTES = 65_536
 READS_AT_ONCE = 4
-"""How many large responses of one user are put together at a time; further ones wait."""
+"""How many large responses of one user are built at a time; further ones wait."""
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What happens to a request before a route sees it: its host is checked, tokens leave the address, slashes stay in ids.
+"""Normalize a request before it reaches a route: check its host, remove tokens from the address, keep slashes in ids.
 
 Plain ASGI around the whole app, because an access log reads the address from the scope that it shares with us.
 """
@@ -30,7 +30,7 @@ class IdConvertor(Convertor[str]):
     regex = "[^/]+"
 
     def convert(self, value: str) -> str:
-        """Return the id that a part of the path stands for."""
+        """Return the id in a part of the path."""
         return value.replace(SLASH_MARK, "/")
 
     def to_string(self, value: str) -> str:

@@ -70,7 +70,7 @@ class Reached(NamedTuple):
 
 
 def last_event_id(connection: HTTPConnection) -> Reached | None:
-    """Return what the `Last-Event-ID` of a request says; None if it has none. Raises `InvalidArgument`."""
+    """Return the position in the `Last-Event-ID` of a request; None if it has none. Raises `InvalidArgument`."""
     given = connection.headers.get("last-event-id", "").strip()
     if not given:
         return None

@@ -216,7 +216,7 @@ class DictDraft(Draft, MutableMapping[str, Any]):
         return (self._copy, marks) if marks else (self._base, None)
 
     def _kept(self, key: str, mark: Any, path: Path) -> bool:
-        """Freeze what was put at `key`; False if that changes nothing."""
+        """Freeze the value that was put at `key`; return False if it changes nothing."""
         if mark is DELETED:
             return key in self._base
         if mark.__class__ is Ensured:

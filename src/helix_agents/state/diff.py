@@ -41,7 +41,7 @@ def _diff_members(a: dict[str, Any], b: dict[str, Any], pointer: str, patch: Jso
 
 
 def _diff_items(a: list[Any], b: list[Any], pointer: str, patch: JsonPatch) -> None:
-    """Skip what is equal at both ends, compare the middle item by item, remove or add the rest."""
+    """Skip equal items at both ends, compare the middle item by item, remove or add the rest."""
     start = _common_start(a, b)
     end = _common_end(a, b, start)
     old, new = len(a) - end, len(b) - end  # the middle is [start:old] and [start:new]

@@ -324,7 +324,7 @@ class ListDraft(Draft, MutableSequence[Any]):
         return value
 
     def _kept(self, at: int, path: Path) -> bool:
-        """Freeze what was put at `at`; False if that changes nothing."""
+        """Freeze the value that was put at `at`; return False if it changes nothing."""
         old = self._base[at]
         if not same_value(old, self._freeze_cell(at, path)):
             return True

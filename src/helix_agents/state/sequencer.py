@@ -38,11 +38,11 @@ class StepSequencer:
         self._growing: dict[int, WritesUnder] = {}
         self._touches = Touches()
         self._mixed: set[str] = set()
-        """The keys below which tools are in each other's way."""
+        """The keys under which the writes of different tools conflict."""
         self._whole = False
         """Whether a tool has written the state as a whole."""
         self.state = self._base
-        """What the client has been shown."""
+        """The state that the client has been shown."""
         self.warnings: list[str] = []
         """The lost writes of all tools that have ended."""
 
@@ -76,12 +76,12 @@ class StepSequencer:
         return self.accept(tool_index, writes)
 
     def withdraw(self, tool_index: int) -> JsonPatch:
-        """Forget a tool that failed; return the patches that revert what it had shown."""
+        """Drop a tool that failed; return the patches that revert what it had shown."""
         self._forget(tool_index)
         return self._advance()
 
     def take_back(self) -> JsonPatch:
-        """Forget all tools, because the step will not be committed; return the patches back to the stored state."""
+        """Drop all tools, because the step will not be committed; return the patches back to the stored state."""
         for tool_index in {*self._writes, *self._growing}:
             self._forget(tool_index)
         return self._advance()

@@ -46,7 +46,7 @@ class _Tool:
 
     def __init__(self) -> None:
         self._places: dict[Place, bool] = {}
-        """Whether the tool has done no more than to ensure a container there."""
+        """Whether the tool only ensured a container there."""
         self._above: set[Place] = set()
 
     def add(self, place: Place, *, ensures: bool) -> None:

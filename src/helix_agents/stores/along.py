@@ -69,7 +69,7 @@ class Along(msgspec.Struct, frozen=True):
         return None if changed is None else changed.stream_id
 
     def told(self, checkpoint_id: str, warnings: Sequence[str]) -> Along:
-        """With the chunks that tell of the commit, if there are to be any."""
+        """Return this with the chunks that announce the commit added, if there are any."""
         if self.news is None or self.append is None:
             return self
         news = self.news(checkpoint_id, warnings)

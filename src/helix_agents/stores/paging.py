@@ -19,10 +19,10 @@ def ensure_offset(offset: object) -> int:
 
 
 def ensure_limit(limit: object, most: int | None = MAX_PAGE) -> None:
-    """Return a page size. Raises `InvalidArgument`."""
+    """Check a page size. Raises `InvalidArgument`."""
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= (most or MAX_COUNT):
         span = f"from 1 to {most}" if most is not None else "of at least 1"
-        raise InvalidArgument(f"limit must be a whole number {span}, not {shown(limit)}.")
+        raise InvalidArgument(f"limit must be an integer {span}, not {shown(limit)}.")
 
 
 def page_of(rows: list[T], total: int | None, *, limit: int, offset: int) -> Page[T]:

@@ -1,4 +1,4 @@
-"""Live delivery of chunks: the contract, and what all backends share."""
+"""Live delivery of chunks: the contract, and the code that all backends share."""
 
 from .contract import StoredChunk, StreamInfo, StreamManager, StreamOutcome, StreamReader, StreamWriter
 

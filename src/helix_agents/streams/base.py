@@ -1,4 +1,4 @@
-"""StreamManagerBase: the whole contract of streams, written once on eight backend verbs.
+"""StreamManagerBase: implements the whole stream contract on eight backend verbs.
 
 **What a backend supplies.** The verbs below (`VERBS`) and a `Wakeup`. Each verb is one atomic operation; each gets
 `now` (epoch milliseconds) from the base and reads no clock of its own. A backend does nothing else: validation,
@@ -7,23 +7,24 @@ stamping, batching, retries, replay, resume, tailing, errors and outcomes are im
 **What a stream is.** A row (`StreamHead`) and its chunks, each with a sequence and a step. The counter
 `latest_sequence` is in the row and only grows, so sequences are never reused. Rules that hold for every verb:
 
-- The chunk with sequence `latest_sequence` is always kept (unless nothing was ever written): retention never drops what
-  the same write appends, and a rewind or reset appends a marker last.
-- `revision` goes up by one with every change of status, rewind and reset, and with nothing else.
+- The chunk with sequence `latest_sequence` is always stored (unless nothing was ever written): retention never drops
+  what the same write appends, and a rewind or reset appends a marker last.
+- `revision` goes up by one with every status change, rewind and reset, and with nothing else.
 - A stream whose `updated_at` is `ttl` or more in the past has expired: every verb but `_open` treats it as missing, and
-  its chunks go sooner or later (Redis: key expiry; SQL and memory: purged by `_open` now and then). `_open` brings it
-  back empty and active, with its incarnation and its counter, `floor` at the counter and a new revision: a reader
-  with an earlier cursor reads on without a gap, or gets an error. (Redis forgets the counter a tenth of `ttl` later.)
+  its chunks are removed eventually (Redis: key expiry; SQL and memory: purged by `_open` now and then). `_open`
+  restores it empty and active, with its incarnation and its counter, `floor` at the counter and a new revision: a
+  reader with an earlier cursor continues without a gap, or gets an error. (Redis forgets the counter a tenth of `ttl`
+  later.)
 - `updated_at` becomes `now` with every write.
-- `fence` only grows, and outlives rewind, reset and expiry. A verb that is given one and finds a larger one stored
-  changes nothing: `_open` and `_set_status` return the head, which shows it; the others raise `StreamFenced`. Else the
-  verb raises the stored one to it in the same write; only `_append` need not, since `_open` came before. A verb that
-  is given None neither looks at the fence nor changes it.
+- `fence` only grows, and survives rewind, reset and expiry. If a verb is called with a fence and a larger one is
+  stored, it changes nothing: `_open` and `_set_status` return the head, which shows it; the others raise
+  `StreamFenced`. Otherwise the verb raises the stored fence in the same write; `_append` need not, because `_open`
+  already has. A verb called with None neither checks nor changes the fence.
 
-**Retention** happens inside `_append`, in the same atomic write: if more than `max_chunks` chunks are kept (0: no
-limit) the oldest go, and so do chunks older than `ttl` at the front. `floor` becomes the highest sequence dropped so.
-The count is exact for every reader (`floor` hides what is to go); the physical removal may lag, to be cheap. `_rewind`
-leaves `floor` alone, `_reset` sets it to 0: a hole made by them is not a loss.
+**Retention** happens inside `_append`, in the same atomic write: if more than `max_chunks` chunks are stored (0: no
+limit), the oldest are dropped, and so are chunks at the front that are older than `ttl`. `floor` becomes the highest
+sequence dropped this way. The count is exact for every reader (`floor` hides dropped chunks); physical removal may lag,
+to be cheap. `_rewind` does not change `floor`, `_reset` sets it to 0: the gaps they make are not losses.
 
 **After a verb** the base wakes its own readers (`Hub.wake`) and calls `Wakeup.announce` for the others.
 """
@@ -58,13 +59,13 @@ from .writer import BatchingWriter
 DEFAULT_MAX_CHUNKS = 10_000
 DEFAULT_TTL_SECONDS = 86_400
 PRODUCER_MEMORY_MS = 3_600_000
-"""How long a reset stream still recognises the retry of an earlier append."""
+"""How long a reset stream still recognizes the retry of an earlier append."""
 PURGE_EVERY_MS = 600_000
 """How often a manager purges expired streams."""
 
 
 class StreamManagerBase(StreamManager):
-    """Replay, resume, tail, end, fail, pause, rewind and reset for any backend."""
+    """Implements replay, resume, tail, end, fail, pause, rewind and reset for any backend."""
 
     VERBS: ClassVar[tuple[str, ...]] = (
         "_open",
@@ -79,7 +80,7 @@ class StreamManagerBase(StreamManager):
     """The methods a backend implements; wrap them to inject faults."""
 
     max_chunk_bytes: int | None = None
-    """How long the text of a chunk can be as JSON; a longer one is rejected before it is buffered."""
+    """The largest size of a chunk's string as JSON; a larger chunk is rejected before it is buffered."""
 
     gather_seconds: float = 0.0
     """How long writers collect chunks between two writes, for backends where a write costs more than waiting."""
@@ -109,11 +110,11 @@ class StreamManagerBase(StreamManager):
 
     @abstractmethod
     async def _open(self, stream_id: str, *, incarnation: str, fence: int | None, now: int) -> StreamHead:
-        """Create the stream if there is none (active, revision 0, no chunks, this incarnation); return its head.
+        """Create the stream if it does not exist (active, revision 0, no chunks, this incarnation); return its head.
 
-        An expired stream is revived, see above.
+        Restore an expired stream, see above.
 
-        *Idempotent.* Of many concurrent calls one creates; all return the same incarnation.
+        *Idempotent.* Of several concurrent calls one creates it; all return the same incarnation.
         """
 
     @abstractmethod
@@ -137,20 +138,20 @@ class StreamManagerBase(StreamManager):
         - if the stream is missing or not active, raise `StreamNotActive` with its status or `"deleted"`;
         - else append, remember `counter` and the last sequence for this producer, and apply retention.
 
-        The record of a producer survives rewinds and resets for at least an hour.
+        The producer's record survives rewinds and resets for at least an hour.
         """
 
     @abstractmethod
     async def _read(self, stream_id: str, *, after: int, limit: int, max_chars: int, now: int) -> StreamPage | None:
-        """Return the head and the first stored chunks with `sequence > after`, from one snapshot; None if there is no
+        """Return the head and the first stored chunks with `sequence > after`, from one snapshot; None without a
         stream.
 
-        At most `limit` chunks, and none after `max_chars` characters are reached, but at least one if there is one.
+        At most `limit` chunks, and none after `max_chars` characters are reached, but at least one if one is stored.
         """
 
     @abstractmethod
     async def _info(self, stream_id: str, *, now: int) -> StreamHead | None:
-        """Return the head."""
+        """Return the head, or None if there is no such stream."""
 
     @abstractmethod
     async def _set_status(
@@ -173,8 +174,7 @@ class StreamManagerBase(StreamManager):
     async def _rewind(
         self, stream_id: str, *, step_count: int, marker: NewChunk, fence: int | None, now: int
     ) -> int | None:
-        """Drop the stored chunks with `step > step_count` and append the marker, in any status; return how many were
-        dropped.
+        """Drop stored chunks with `step > step_count`, append the marker, in any status; return how many were dropped.
 
         Return None, and change nothing, if there is no such stream.
         """
@@ -205,7 +205,7 @@ class StreamManagerBase(StreamManager):
             raise StreamNotActive(stream_id, head.status)
         return self._writer(stream_id, run_id, agent_type, fence)
 
-    def starting(self, stream_id: str, *, fence: int, seen: StreamInfo | None) -> StreamStart | None:
+    def starting(self, stream_id: str, *, fence: int, seen: StreamInfo | None) -> StreamStart:
         ensure_id(stream_id, "stream_id")
         ensure_count(fence, "fence")
         marker = self._marker("stream_resync", step=0)
@@ -288,7 +288,7 @@ class StreamManagerBase(StreamManager):
 
     async def create_reader(self, stream_id: str) -> StreamReader | None:
         ensure_id(stream_id, "stream_id")
-        head = await self._look(stream_id, 0)
+        head = await self._head_for_reader(stream_id, 0)
         if head is None or head.status == "failed":
             return None
         return HubReader(self.hub, head, head.floor)
@@ -296,7 +296,7 @@ class StreamManagerBase(StreamManager):
     async def create_resumable_reader(self, stream_id: str, *, from_sequence: int = 0) -> StreamReader | None:
         ensure_id(stream_id, "stream_id")
         ensure_count(from_sequence, "from_sequence")
-        head = await self._look(stream_id, from_sequence)
+        head = await self._head_for_reader(stream_id, from_sequence)
         if head is None:
             return None
         ensure_readable(head, from_sequence)
@@ -335,14 +335,14 @@ class StreamManagerBase(StreamManager):
     # -- shared steps
 
     async def start_refused(self, start: StreamStart) -> NoReturn:
-        """Raise why a stream could not be started by another store's write."""
+        """Raise the reason why another store's write could not start a stream."""
         head = await self._info(start.stream_id, now=start.now)
         if head is not None:
             _pass_fence(head, start.fence)
         raise StreamNotActive(start.stream_id, "deleted" if head is None else head.status)
 
     def changed(self, stream_id: str) -> None:
-        """Wake the readers of a stream that another store's write has appended to."""
+        """Wake the readers of a stream after another store's write has appended to it."""
         self._changed(stream_id)
 
     def _changed(self, stream_id: str) -> None:
@@ -350,18 +350,18 @@ class StreamManagerBase(StreamManager):
         self._wakeup.announce(stream_id)
 
     def _expired_before(self, now: int) -> int:
-        """Return the time at or before which a last write means expired; -1 if nothing expires."""
+        """Return the time of the last write at or before which a stream has expired; -1 if streams never expire."""
         return now - self.ttl_seconds * 1000 if self.ttl_seconds else -1
 
     async def _page(self, stream_id: str, after: int, limit: int, max_chars: int) -> StreamPage | None:
         return await self._read(stream_id, after=after, limit=limit, max_chars=max_chars, now=self._clock())
 
     async def _page_for_attached(self, stream_id: str, after: int, limit: int, max_chars: int) -> StreamPage | None:
-        """Read a page for attached readers: for them a pause of `ttl` does not end the stream, because the run may
+        """Read a page for attached readers: for them the stream does not expire after `ttl`, because the run may
         continue."""
         return await self._read(stream_id, after=after, limit=limit, max_chars=max_chars, now=0)
 
-    async def _look(self, stream_id: str, after: int) -> StreamHead | None:
+    async def _head_for_reader(self, stream_id: str, after: int) -> StreamHead | None:
         """Return the head for a new reader; for the first reader of a stream, also prefetch its first page."""
         await self.hub.start()
         if not self.hub.wants_page(stream_id):
@@ -386,7 +386,7 @@ class StreamManagerBase(StreamManager):
     ) -> None:
         ensure_id(stream_id, "stream_id")
         _ensure_fence(fence)
-        # Without the status itself: ending a stream again changes nothing.
+        # Exclude the status itself: ending a stream again changes nothing.
         allowed = tuple(each for each in may_become("stream", status) if each != status)
         head = await self._set_status(
             stream_id, status, allowed=allowed, final_output=final_output, error=error, fence=fence, now=self._clock()
@@ -398,7 +398,7 @@ class StreamManagerBase(StreamManager):
         self._changed(stream_id)
 
     async def _all_rows(self, stream_id: str) -> list[StoredText]:
-        """Return every stored chunk, read page by page; start over if a rewind or reset happens in between."""
+        """Return every stored chunk, read page by page; start over after a rewind or reset in between."""
         ensure_id(stream_id, "stream_id")
         rows: list[StoredText] = []
         seen: StreamHead | None = None
@@ -416,7 +416,7 @@ class StreamManagerBase(StreamManager):
             seen = head
             rows += page.rows
             if not page.rows or rows[-1].sequence >= head.latest_sequence:
-                # Retention may have moved on while we were reading.
+                # Retention may have dropped more while we were reading.
                 return [row for row in rows if row.sequence > head.floor]
         return []
 

@@ -4,7 +4,7 @@ The guarantees are listed here by id (T1 to T10); `streams/base.py` and the back
 a check in the conformance kit.
 
 - T1 sequence: dense integers 1, 2, 3, ..., never reused.
-- T2 order and wholeness: a reader sees every kept chunk after its cursor exactly once, in order.
+- T2 order and completeness: a reader sees every stored chunk after its cursor exactly once, in order.
 - T3 idempotent producer: a retried write never duplicates a chunk.
 - T4 flush: after `flush` or `close` the chunks are as durable as the backend.
 - T5 end, fail, pause.
@@ -12,7 +12,7 @@ a check in the conformance kit.
 - T7 rewind and reset: attached readers see a marker chunk and continue.
 - T8 fan-out: one backend subscription per process.
 - T9 slow reader: never slows others; memory is bounded.
-- T10 fence: a call with a smaller fence than the stream's is refused and stores nothing.
+- T10 fence: a call with a smaller fence than the stream's is rejected and stores nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StoredChunk(msgspec.Struct, frozen=True):
 
 
 class StreamInfo(msgspec.Struct, frozen=True):
-    """What is known about a stream without reading its chunks.
+    """A stream's metadata, without its chunks.
 
     `first_sequence` is that of the first stored chunk (`latest_sequence + 1` if none is stored), `latest_sequence` that
     of the last chunk ever written (0 if none).
@@ -57,7 +57,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
 
 
 class StreamOutcome(msgspec.Struct, frozen=True):
-    """How a reader's stream ended."""
+    """How a stream ended for a reader."""
 
     status: StreamStatus
     final_output: Json = None
@@ -89,12 +89,12 @@ class StreamWriter(ABC):
 
 
 class StreamReader(ABC):
-    """One consumer: iterate to get chunks, first the stored ones, then live ones, until the stream ends."""
+    """One consumer: iterate to get the stored chunks first, then live ones, until the stream ends."""
 
     @property
     @abstractmethod
     def current_sequence(self) -> int:
-        """The sequence of the last chunk that was returned, or the cursor the reader started from."""
+        """The sequence of the last returned chunk, or the cursor that the reader started from."""
 
     @property
     @abstractmethod
@@ -103,7 +103,7 @@ class StreamReader(ABC):
 
     @abstractmethod
     def __aiter__(self) -> AsyncIterator[Chunk]:
-        """Iterate over the chunks as they were written."""
+        """Iterate over the chunks in the order they were written."""
 
     @abstractmethod
     def stored(self) -> AsyncIterator[StoredChunk]:
@@ -111,16 +111,15 @@ class StreamReader(ABC):
 
     @abstractmethod
     async def read(self, *, timeout_seconds: float | None = None) -> list[StoredText]:
-        """Return the next chunks that are ready together, as JSON texts, for callers that pass them on without
-        decoding.
+        """Return the next available chunks as JSON strings, for callers that forward them without decoding.
 
-        Empty after `timeout_seconds` without a chunk, when the reader was closed, and when the stream has ended:
-        `outcome` says how, even if it failed. Do not also iterate over the same reader.
+        Empty after `timeout_seconds` without a chunk, after `close`, and when the stream has ended; `outcome` then
+        shows how, even if it failed. Do not also iterate over the same reader.
         """
 
     @abstractmethod
     def go_on(self) -> None:
-        """Continue past an end or a pause: forget the `outcome`, and let `read` wait for later chunks."""
+        """Continue past an end or a pause: clear the `outcome` and let `read` wait for later chunks."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -140,7 +139,7 @@ class StreamManager(ABC):
 
     A stream has a *fence*, a number that only grows. A process that takes over a stream passes a larger `fence` than
     its predecessor: the call raises the stream's fence in the same atomic write. A call with a smaller fence than the
-    stream's raises `StreamFenced` and stores nothing, and so does all that a writer with a smaller fence has buffered.
+    stream's raises `StreamFenced` and stores nothing; a writer with a smaller fence also loses what it has buffered.
     Calls without a fence are not affected.
     """
 
@@ -150,17 +149,17 @@ class StreamManager(ABC):
     ) -> StreamWriter:
         """Open a producer; the first one creates the stream. Raises `StreamNotActive` on an ended stream.
 
-        With `fence`, the stream's fence is raised to it, in any status, and every write of the producer is rejected
-        with `StreamFenced` once another owner has raised it further.
+        With `fence`, raises the stream's fence to it, in any status. Every write of the producer is rejected with
+        `StreamFenced` once another owner has raised the fence further.
         """
 
     @abstractmethod
     async def create_reader(self, stream_id: str) -> StreamReader | None:
-        """Read from the first stored chunk, then live. Return None if there is no such stream or it failed."""
+        """Read from the first stored chunk, then live. Return None if the stream does not exist or has failed."""
 
     @abstractmethod
     async def create_resumable_reader(self, stream_id: str, *, from_sequence: int = 0) -> StreamReader | None:
-        """Read the chunks after `from_sequence`, then live; also the history of a failed stream.
+        """Read the chunks after `from_sequence`, then live. Also reads the history of a failed stream.
 
         Raises `StreamTruncated` if chunks after the cursor are gone, `StreamCursorAhead` if it was never written.
         """
@@ -171,7 +170,7 @@ class StreamManager(ABC):
 
     @abstractmethod
     async def fail_stream(self, stream_id: str, error: str, *, fence: int | None = None) -> None:
-        """Declare the stream failed: live readers raise `StreamFailed` after the last chunk."""
+        """Mark the stream as failed: live readers raise `StreamFailed` after the last chunk."""
 
     @abstractmethod
     async def pause_stream(self, stream_id: str, *, fence: int | None = None) -> None:
@@ -183,7 +182,7 @@ class StreamManager(ABC):
 
     @abstractmethod
     async def get_stream_info(self, stream_id: str) -> StreamInfo | None:
-        """Return what is known about the stream; None if there is none."""
+        """Return the stream's metadata; None if there is no such stream."""
 
     @abstractmethod
     async def get_all_chunks(self, stream_id: str) -> list[StoredChunk]:
@@ -195,7 +194,7 @@ class StreamManager(ABC):
 
     @abstractmethod
     async def cleanup_to_step(self, stream_id: str, step_count: int, *, fence: int | None = None) -> int:
-        """Drop chunks with `step > step_count`, append a `stream_rewound` chunk; return how many were dropped.
+        """Drop chunks with `step > step_count`, append a `stream_rewound` chunk, return how many were dropped.
         *Atomic.*"""
 
     @abstractmethod
@@ -206,18 +205,17 @@ class StreamManager(ABC):
     async def delete_stream(self, stream_id: str, *, fence: int | None = None) -> None:
         """Delete the stream; attached readers finish. *Atomic.*"""
 
-    def starting(self, stream_id: str, *, fence: int, seen: StreamInfo | None) -> StreamStart | None:
-        """Return a new turn's start of the stream, for a state store whose writes carry it. `seen`: the stream as it
-        was read.
+    def starting(self, stream_id: str, *, fence: int, seen: StreamInfo | None) -> StreamStart:
+        """Return a new turn's stream as a value that a state store's write can carry. `seen`: the stream as last read.
 
-        None if this manager has no such starts: then the stream is reset or opened in a call of its own.
+        Required only of managers whose streams a state store can write.
         """
-        return None
+        raise NotImplementedError
 
     def attach_writer(self, stream_id: str, run_id: str, agent_type: str, *, fence: int) -> StreamWriter | None:
-        """Return a producer of a stream that the caller has just made active under this fence, without a round trip.
+        """Return a writer without a round trip, for a stream that the caller has just made active under this fence.
 
-        None if this manager has to look: then `create_writer` opens it.
+        None if this manager cannot: then use `create_writer`.
         """
         return None
 

@@ -2,7 +2,7 @@
 
 A wait that ends early leaves the timer running; a timer that fires during a later wait is set again for the end of that
 wait. So a reader of a busy stream sets a timer every few seconds, not one per chunk. That is cheaper everywhere, and
-necessary inside a Cloudflare Worker: there a cancelled timer stays allocated until its time, and an object may have
+necessary inside a Cloudflare Worker: there a canceled timer stays allocated until its time, and an object may have
 10,000.
 """
 
@@ -14,20 +14,20 @@ Waiter = asyncio.Future[bool | None]
 
 
 class Deadline:
-    """Ends waits, one at a time."""
+    """Times out waits, one at a time."""
 
     def __init__(self) -> None:
         self._waiter: Waiter | None = None
         self._due = 0.0
         self._timer: asyncio.Handle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._rings_at = 0.0
+        self._fires_at = 0.0
 
-    def begin(self, waiter: Waiter, due: float) -> None:
-        """Give the waiter the result False at the loop's time `due`, unless it is done by then or the wait ends."""
+    def start(self, waiter: Waiter, due: float) -> None:
+        """Set the waiter's result to False at loop time `due`, unless it is done by then or the wait ends."""
         self._waiter, self._due = waiter, due
         loop = waiter.get_loop()
-        if self._timer is not None and self._loop is loop and self._rings_at <= due:
+        if self._timer is not None and self._loop is loop and self._fires_at <= due:
             return
         self.cancel()
         self._set(loop)
@@ -43,11 +43,11 @@ class Deadline:
             self._timer = None
 
     def _set(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop, self._rings_at = loop, self._due
+        self._loop, self._fires_at = loop, self._due
         # Not `call_at`: Pyodide rejects a time that has just passed.
-        self._timer = loop.call_later(max(0.0, self._due - loop.time()), self._ring)
+        self._timer = loop.call_later(max(0.0, self._due - loop.time()), self._fire)
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         self._timer = None
         waiter = self._waiter
         if waiter is None or waiter.done():

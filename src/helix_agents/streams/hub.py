@@ -22,7 +22,7 @@ from .tail import Tail
 from .wakeup import Wakeup
 
 ReadPage = Callable[[str, int, int, int], Awaitable[StreamPage | None]]
-"""(stream id, after sequence, most rows, most characters) -> page, or None if there is no such stream."""
+"""(stream id, after sequence, maximum rows, maximum characters) -> page, or None if there is no such stream."""
 
 PAGE_ROWS = 4096
 PAGE_CHARS = 1_000_000
@@ -33,7 +33,7 @@ PageKey = tuple[str, str, int, int]
 
 
 class History(NamedTuple):
-    """A page of history with the head that was read along with it."""
+    """A page of history with the head from the same read."""
 
     head: StreamHead
     rows: list[StoredText]
@@ -41,14 +41,14 @@ class History(NamedTuple):
 
 
 class FirstPage(NamedTuple):
-    """The page that the manager read when it made the first reader of a stream, until that reader starts."""
+    """The page that the manager read while creating the first reader of a stream, until that reader starts."""
 
     after: int
     page: StreamPage
 
 
 class Hub:
-    """The readers' side of one manager."""
+    """Serves the readers of one manager."""
 
     def __init__(self, read_page: ReadPage, wakeup: Wakeup) -> None:
         self._read_page = read_page
@@ -84,15 +84,15 @@ class Hub:
             raise
 
     def wake(self, stream_id: str | None) -> None:
-        """Wake the readers of a changed stream; None: of any stream."""
+        """Wake the readers of a changed stream, or all readers if None."""
         if stream_id is None:
             for tail in self._tails.values():
-                tail.look()
+                tail.check()
         elif (found := self._tails.get(stream_id)) is not None:
-            found.look()
+            found.check()
 
     def wants_page(self, stream_id: str) -> bool:
-        """Return whether nothing of the stream is in memory, so that a new reader should read more than the head."""
+        """Return True if no part of the stream is in memory, so that a new reader should prefetch a page."""
         return stream_id not in self._tails and stream_id not in self._first_pages
 
     def keep_page(self, stream_id: str, after: int, page: StreamPage) -> None:
@@ -102,7 +102,7 @@ class Hub:
             self._first_pages.popitem(last=False)
 
     def attach(self, head: StreamHead, cursor: int) -> Tail:
-        """Return the tail for a reader that saw the stream as `head`."""
+        """Return the tail for a reader that was created with this `head`."""
         if self._closed:
             raise StoreUnavailable("This stream manager is closed: create another.")
         tail = self._tails.get(head.stream_id)
@@ -112,7 +112,7 @@ class Hub:
             self._wakeup.watch(head.stream_id)
             tail.run()
         elif not tail.knows(head):
-            tail.look()
+            tail.check()
         tail.readers += 1
         return tail
 
@@ -136,7 +136,7 @@ class Hub:
                 return cached
             reading = self._reading_near(stream, after)
             if reading is None:
-                return await asyncio.shield(self._begin_reading((*stream, after)))
+                return await asyncio.shield(self._start_reading((*stream, after)))
             # Another reader is fetching a page that should also contain this position.
             history = await asyncio.shield(reading)
             if history is None:
@@ -166,7 +166,7 @@ class Hub:
                 self._keep((head.stream_id, head.incarnation, head.revision, after), _history(page))
             elif head.floor <= after <= cursor:
                 return Tail(read, head, after, page)
-        # The last, unfinished page of history belongs to the tail, so that readers share it.
+        # The last, incomplete page of history belongs to the tail, so that readers share it.
         start = head.latest_sequence - head.latest_sequence % PAGE_ROWS
         if cursor + PAGE_ROWS >= head.latest_sequence:
             start = cursor
@@ -176,14 +176,14 @@ class Hub:
         return lambda after: self._page(stream_id, after, PAGE_ROWS)
 
     async def _page(self, stream_id: str, after: int, limit: int) -> StreamPage | None:
-        """Read a page; retry for a few seconds while the backend cannot be reached."""
+        """Read a page; retry for a few seconds while the backend is unreachable."""
         self.reads += 1
         for delay_seconds in OUTAGE.delays():
             try:
                 return await self._read_page(stream_id, after, limit, PAGE_CHARS)
             except StoreUnavailable as error:
                 if error.nothing_written:
-                    raise  # the backend has waited already
+                    raise  # the backend has already retried
                 await asyncio.sleep(delay_seconds)
         return await self._read_page(stream_id, after, limit, PAGE_CHARS)
 
@@ -200,7 +200,7 @@ class Hub:
                 return reading
         return None
 
-    def _begin_reading(self, key: PageKey) -> asyncio.Task[History | None]:
+    def _start_reading(self, key: PageKey) -> asyncio.Task[History | None]:
         reading = asyncio.get_running_loop().create_task(self._load(key))
         self._reading[key] = reading
         reading.add_done_callback(lambda done: self._loaded(key, done))
@@ -219,7 +219,7 @@ class Hub:
     def _loaded(self, key: PageKey, done: asyncio.Task[History | None]) -> None:
         self._reading.pop(key, None)
         if not done.cancelled():
-            done.exception()  # every waiting reader gets the error; without readers it does not matter
+            done.exception()  # retrieve it: every waiting reader gets the error
 
     def _keep(self, key: PageKey, history: History) -> None:
         if key in self._cached or not history.rows:
@@ -239,7 +239,7 @@ def page_limit(after: int) -> int:
 
 
 def _cut(history: History, after: int) -> History:
-    """Return the part after the cursor, for a second reader: decoded once for all readers."""
+    """Return the part after the cursor, for a second reader, with chunks decoded once for all readers."""
     fill_in(history.rows)
     first = bisect_right(history.rows, after, key=attrgetter("sequence"))
     return History(history.head, history.rows[first:], history.chars)

@@ -1,4 +1,4 @@
-"""Close objects from another event loop than the one they were used in: tasks of a closed loop cannot be awaited."""
+"""Close objects that were used in another event loop, whose tasks cannot be awaited here."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 async def wait_for(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Wait for the tasks of this loop. Tasks of another loop have ended with it, or continue in its thread."""
+    """Wait for the tasks of this loop. Skip tasks of other loops: they ended with their loop or run in its thread."""
     here = asyncio.get_running_loop()
     await asyncio.gather(*(task for task in tasks if task.get_loop() is here), return_exceptions=True)
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, each in its own loop, and wait for those of this one."""
+    """Cancel tasks, each in its own loop, and wait for those of this loop."""
     given = list(tasks)
     for task in given:
         cancel(task)
@@ -22,7 +22,7 @@ async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 def cancel(task: asyncio.Task[Any]) -> None:
-    """Cancel a task that may belong to another loop, or to one that has ended."""
+    """Cancel a task whose loop may be another one, or closed."""
     loop = task.get_loop()
     if is_foreign(loop):
         if not loop.is_closed():

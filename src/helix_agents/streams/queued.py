@@ -1,6 +1,6 @@
 """A queue in front of a third-party stream writer, for callers that write chunks without waiting.
 
-Writers of `StreamManagerBase` have such a queue. A stream manager of another kind need only offer the contract's
+Writers of `StreamManagerBase` already have such a queue. Other stream managers need only implement the contract's
 `write`, `flush` and `close`.
 """
 
@@ -17,7 +17,7 @@ from .writer import BatchingWriter
 
 
 class QueuedWriter(BatchingWriter):
-    """A `BatchingWriter` that stores its chunks through another writer, which does its own retries."""
+    """A `BatchingWriter` that stores its chunks through another writer, which retries by itself."""
 
     def __init__(self, inner: StreamWriter, *, stream_id: str, run_id: str, agent_type: str) -> None:
         super().__init__(
@@ -31,7 +31,7 @@ class QueuedWriter(BatchingWriter):
         )
         self._inner = inner
         self._handed_over = 0
-        """How many chunks the inner writer has taken: a batch that is sent again continues after them."""
+        """How many chunks the inner writer has accepted: a retried batch continues after them."""
 
     async def _hand_over(self, producer_id: str, counter: int, chunks: Sequence[NewChunk]) -> int:
         first = counter - len(chunks)
@@ -43,7 +43,7 @@ class QueuedWriter(BatchingWriter):
             return await self._inner.flush()
         except Exception:
             with suppress(Exception):
-                await self._inner.flush()  # what it has taken must not arrive later, after a rewind
+                await self._inner.flush()  # accepted chunks must not arrive later, after a rewind
             raise
 
     async def close(self) -> None:
@@ -54,7 +54,7 @@ class QueuedWriter(BatchingWriter):
 
 
 def queued(writer: StreamWriter, *, stream_id: str, run_id: str, agent_type: str) -> BatchingWriter:
-    """Return the writer itself if it takes chunks without waiting, else a queue in front of it."""
+    """Return the writer itself if it accepts chunks without waiting, else a queue in front of it."""
     if isinstance(writer, BatchingWriter):
         return writer
     return QueuedWriter(writer, stream_id=stream_id, run_id=run_id, agent_type=agent_type)

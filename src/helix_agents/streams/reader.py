@@ -1,6 +1,6 @@
-"""The reader: a cursor that moves from history into the live tail. Replay, resume and live reading are one path.
+"""The reader: a cursor that moves from history into the live tail. Replay, resume and live reading share one path.
 
-Each time, the position of the cursor decides: before the tail's buffer, it reads a page of history; inside the buffer,
+The position of the cursor decides each read: before the tail's buffer, it reads a page of history; inside the buffer,
 it takes rows from there; at the end of a stream that is no longer active, it is done; otherwise it waits.
 """
 
@@ -32,13 +32,13 @@ def ensure_readable(head: StreamHead, from_sequence: int) -> None:
 
 
 def outcome_of(head: StreamHead) -> StreamOutcome:
-    """Return how a stream stopped that is no longer active."""
+    """Return the outcome of a stream that is no longer active."""
     output = None if head.final_output is None else decode(head.final_output)
     return StreamOutcome(head.status, output, None if head.error is None else decode(head.error))
 
 
 class HubReader(StreamReader):
-    """Reads one stream through the hub. `head` is what the manager saw when it made the reader."""
+    """Reads one stream through the hub. `head` is the head with which the manager created the reader."""
 
     def __init__(self, hub: Hub, head: StreamHead, cursor: int) -> None:
         self._hub = hub
@@ -49,7 +49,7 @@ class HubReader(StreamReader):
         self._waiter: asyncio.Future[bool | None] | None = None
         self._deadline = Deadline()
         self._closed = False
-        self._passed: tuple[int, int] | None = None  # the end or pause that `go_on` was told to read past
+        self._passed: tuple[int, int] | None = None  # the end or pause that `go_on` reads past
 
     @property
     def current_sequence(self) -> int:
@@ -66,13 +66,13 @@ class HubReader(StreamReader):
         return _Iteration(self, StoredChunk)
 
     def __del__(self) -> None:
-        self._detach()  # a reader that breaks out of a loop without closing also releases the tail
+        self._detach()  # also releases the tail if a caller breaks out of a loop without closing
 
     async def read(self, *, timeout_seconds: float | None = None) -> list[StoredText]:
         try:
             rows = await self._next_rows(timeout_seconds)
         except StreamFailed:
-            return []  # the outcome says why
+            return []  # the outcome has the error
         if rows:
             self._cursor = rows[-1].sequence
         return rows
@@ -94,8 +94,8 @@ class HubReader(StreamReader):
             self._hub.detach(tail)
 
     async def _next_rows(self, timeout_seconds: float | None = None) -> list[StoredText]:
-        """Return the next few rows; none if the stream or the reader has ended, or the timeout has passed."""
-        # For the whole call: a tail may be woken many times with nothing in it for this reader.
+        """Return the next few rows; none if the stream ended, the reader was closed, or the timeout has passed."""
+        # Computed once: the tail may wake this reader many times with nothing new for it.
         deadline = None if timeout_seconds is None else asyncio.get_running_loop().time() + timeout_seconds
         while not self._closed and self._outcome is None:
             tail = self._tail
@@ -118,13 +118,13 @@ class HubReader(StreamReader):
         return []
 
     async def _change(self, tail: Tail, deadline: float | None) -> bool:
-        """Wait until the tail, or this reader, has something new; return False on timeout."""
+        """Wait for a change of the tail or for `close`; return False on timeout."""
         if deadline is not None and asyncio.get_running_loop().time() >= deadline:
             return False
         self._waiter = waiter = tail.waiter()
         if deadline is not None:
-            # A timer on the one future, not a task around it: a process may hold ten thousand readers that wait.
-            self._deadline.begin(waiter, deadline)
+            # A timer on the one future, not a task around it: a process may hold ten thousand waiting readers.
+            self._deadline.start(waiter, deadline)
         try:
             return (await waiter) is None
         finally:
@@ -140,12 +140,12 @@ class HubReader(StreamReader):
         if page.head.floor > self._cursor:
             raise StreamTruncated(self._head.stream_id, page.head.first_sequence, self._cursor)
         if not page.rows:
-            self._cursor = max(self._cursor, tail.start)  # only a gap between here and the tail
+            self._cursor = max(self._cursor, tail.start)  # there is only a gap before the tail
         return page.rows
 
     def _finished(self, tail: Tail) -> bool:
         head = tail.head
-        # An older view than the one this reader was made with may still say "paused" after a resume.
+        # An older head than the one this reader was created with may still be "paused" after a resume.
         if head.status == "active" or self._cursor < head.latest_sequence or not tail.knows(self._head):
             return False
         if head.moment == self._passed:
@@ -160,8 +160,8 @@ T = TypeVar("T")
 
 
 class _Iteration(AsyncIterator[T]):
-    """The chunks of a reader, one by one. Not a generator: a generator that is cancelled while it waits is finished,
-    and `wait_for(anext(chunks), 15)` is how heartbeats are written."""
+    """Iterates over the chunks of a reader. Not a generator: a generator ends when it is canceled during a wait,
+    and `wait_for(anext(chunks), 15)` is how callers write heartbeats."""
 
     def __init__(self, reader: HubReader, made: Callable[[int, Chunk], T]) -> None:
         self._reader = reader
@@ -190,6 +190,6 @@ class _Iteration(AsyncIterator[T]):
         return self._made(row.sequence, chunk)
 
     async def aclose(self) -> None:
-        """Return nothing more; the reader continues from here."""
+        """Drop fetched chunks; the reader continues from here."""
         self._fetched.clear()
         self._reader._detach()

@@ -1,6 +1,6 @@
 """The values passed between `streams/base.py` and a backend. Data only; no policy, no storage.
 
-A backend sees chunks as JSON texts with a step; it never looks inside one.
+A backend sees chunks as JSON strings with a step and never parses one.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ..types import StreamStatus
 
 
 class NewChunk(msgspec.Struct, frozen=True, gc=False):
-    """A chunk to be stored: its step, and its JSON text.
+    """A chunk to be stored: its step, and its JSON string.
 
-    `chunk` is the decoded chunk if it is known and none of its values is mutable; else None. A backend that stores
-    objects may use it, others ignore it.
+    `chunk` is the decoded chunk if it is known and all its values are immutable; else None. A backend that stores
+    objects may use it; others ignore it.
     """
 
     step: int
@@ -28,7 +28,7 @@ class NewChunk(msgspec.Struct, frozen=True, gc=False):
 
 
 class StreamEnd(NamedTuple):
-    """How a stream stops being active; output and error as JSON text."""
+    """How a stream stops being active; output and error as JSON strings."""
 
     status: StreamStatus
     final_output: str | None = None
@@ -38,8 +38,8 @@ class StreamEnd(NamedTuple):
 class Append(msgspec.Struct, frozen=True):
     """Chunks of one producer for a stream, as a value that another store's write can carry.
 
-    The fields are those of `StreamManagerBase._append`. `ends`: after these chunks the stream is no longer
-    active; there must be at least one chunk.
+    The fields are those of `StreamManagerBase._append`. `ends`: the stream stops being active after these chunks, of
+    which there must be at least one.
     """
 
     stream_id: str
@@ -54,8 +54,8 @@ class Append(msgspec.Struct, frozen=True):
 class StreamStart(msgspec.Struct, frozen=True):
     """An empty, active stream for a new turn, as a value that another store's write can carry.
 
-    `latest_sequence`: that of the stream as it was read; None if there was no stream. `marker` announces that the
-    stream was reset. If the stream has changed since it was read, or its fence is larger, nothing is written.
+    `latest_sequence`: the stream's when it was read; None if there was no stream. `marker` announces the reset. If the
+    stream has changed since it was read, or its fence is larger, nothing is written.
     """
 
     stream_id: str
@@ -67,15 +67,15 @@ class StreamStart(msgspec.Struct, frozen=True):
 
     @property
     def sequence(self) -> int:
-        """The sequence after which the chunks of the turn come."""
+        """The sequence before the turn's first chunk."""
         return 0 if self.latest_sequence is None else self.latest_sequence + 1
 
 
 class StoredText(msgspec.Struct, gc=False):
     """A chunk that was read. `chunk` as in `NewChunk`: it is never returned or changed, only copied.
 
-    `frame`: the bytes that a server sends for it, once one has made them. Rows are shared by the readers of a process,
-    so a chunk is encoded once for all clients.
+    `frame`: the bytes that a server sends for it, cached by the first one. Readers of a process share rows, so a chunk
+    is encoded once for all clients.
     """
 
     sequence: int
@@ -94,8 +94,8 @@ def fresh_chunks(rows: list[StoredText]) -> list[Chunk]:
 
 def fill_in(rows: list[StoredText]) -> None:
     """Decode flat chunks once, for rows that will be returned more than once."""
-    # `dict.copy` separates two readers only if no value can be changed in place. A bracket inside a string looks the
-    # same from here, which costs a little time and nothing else.
+    # `dict.copy` isolates two readers only if no value can be changed in place. A bracket inside a string also fails
+    # this test, which costs a little time and nothing else.
     missing = [row for row in rows if row.chunk is None and "[" not in row.text and row.text.find("{", 1) < 0]
     if missing:
         for row, chunk in zip(missing, decode_many([row.text for row in missing]), strict=True):
@@ -103,12 +103,12 @@ def fill_in(rows: list[StoredText]) -> None:
 
 
 class StreamHead(msgspec.Struct, frozen=True):
-    """The row of one stream, as one consistent read saw it.
+    """The row of one stream, as of one consistent read.
 
-    `incarnation` tells a stream from an earlier, deleted one of the same id. `revision` goes up with every change that
-    is not an append, so `(revision, latest_sequence)` orders any two heads of one incarnation in time. `floor` is the
-    highest sequence that *retention* has dropped (0 if none): a reader whose cursor lies below it has missed chunks,
-    whereas holes above it come from rewinds and are legitimate. `final_output` and `error` are JSON texts.
+    `incarnation` distinguishes a stream from an earlier, deleted one of the same id. `revision` goes up with every
+    change that is not an append, so `(revision, latest_sequence)` orders any two heads of one incarnation in time.
+    `floor` is the highest sequence that *retention* has dropped (0 if none): a reader with a cursor below it has missed
+    chunks, whereas gaps above it come from rewinds and are legitimate. `final_output` and `error` are JSON strings.
     `fence` only grows; an owner with a smaller one has been replaced.
     """
 
@@ -133,7 +133,7 @@ class StreamHead(msgspec.Struct, frozen=True):
 
 
 class StreamPage(NamedTuple):
-    """Stored chunks after a cursor, and the head they belong to, from one snapshot."""
+    """Stored chunks after a cursor and the stream's head, from one snapshot."""
 
     head: StreamHead
     rows: list[StoredText]

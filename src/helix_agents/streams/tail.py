@@ -1,7 +1,7 @@
 """Tail: the live end of one stream, shared by all its readers in this process.
 
-One task reads what is new, once; readers take it from a bounded buffer by their cursor. The buffer waits for no
-reader: one that falls behind it reads history from storage until it has caught up (T9).
+One task reads new chunks, once; readers take them from a bounded buffer by their cursor. The buffer does not wait for
+readers: one that falls behind reads history from storage until it has caught up (T9).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from . import loops
 from .records import StoredText, StreamHead, StreamPage, fill_in
 
 Read = Callable[[int], Awaitable[StreamPage | None]]
-"""One page of the stream after a sequence; None if the stream is gone."""
+"""Reads one page of the stream after a sequence; None if the stream is gone."""
 
 MAX_TAIL_ROWS = 8192
 MAX_TAIL_CHARS = 2_000_000
@@ -23,7 +23,7 @@ LARGE_CHARS = 16_384
 
 
 class Tail:
-    """The shared buffer holds every kept chunk with `start < sequence <= end`, and `head` as it was at `end`."""
+    """Buffers every stored chunk with `start < sequence <= end`, with the `head` as of `end`."""
 
     def __init__(self, read: Read, head: StreamHead, start: int, page: StreamPage | None = None) -> None:
         self.head = head
@@ -32,7 +32,7 @@ class Tail:
         self.gone = False
         self.error: Exception | None = None
         self.readers = 0
-        self.known = False  # nothing read yet: `head` came from outside and says nothing about `end`
+        self.known = False  # nothing read yet: `head` was passed in and does not describe `end`
         self._read = read
         self._rows: list[StoredText] = []
         self._sequences: list[int] = []
@@ -47,11 +47,11 @@ class Tail:
     def run(self) -> None:
         """Start following the stream."""
         if not self.known or self.head.status == "active":
-            self._dirty.set()  # otherwise nothing comes until a wake-up
+            self._dirty.set()  # otherwise there is nothing to read until a wake-up
         self._pump = asyncio.get_running_loop().create_task(self._follow())
 
     def stop(self, error: Exception | None = None) -> None:
-        """Stop following; readers that still wait get the reason."""
+        """Stop following; waiting readers raise `error`."""
         self.error = self.error or error
         if self._pump is None:
             self._notify()
@@ -63,7 +63,7 @@ class Tail:
         elif not loop.is_closed():
             loop.call_soon_threadsafe(self._notify)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check for changes."""
         self._dirty.set()
 
@@ -80,13 +80,13 @@ class Tail:
         return rows
 
     def waiter(self) -> asyncio.Future[bool | None]:
-        """Return a future that is done (with None) at the next change; release it with `forget`."""
+        """Return a future that gets the result None at the next change; release it with `forget`."""
         future: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
         self._waiters.add(future)
         return future
 
     def forget(self, waiter: asyncio.Future[bool | None]) -> None:
-        """Release a future: its reader no longer waits."""
+        """Release a future whose reader no longer waits."""
         self._waiters.discard(waiter)
 
     def _notify(self) -> None:
@@ -115,7 +115,7 @@ class Tail:
             return False
         head = page.head
         if head.floor > self.end:
-            # Retention was faster than this process: the chunks in between are lost to every reader that needs them.
+            # Retention was faster than this process: readers that still need the chunks in between have lost them.
             self._drop(len(self._rows))
             self.start = self.end = head.floor
         rows = page.rows

@@ -1,4 +1,4 @@
-"""Wakeup: how a process learns that a stream has changed. The stored rows are authoritative; a wake-up only says "check
+"""Wakeup: notifies a process that a stream has changed. The stored rows are authoritative; a wake-up only means "check
 again".
 
 A wake-up may be late, repeated or spurious. It may even be lost if the source detects that within a second or two (a
@@ -14,22 +14,22 @@ Wake = Callable[[str | None], None]
 
 
 class Wakeup:
-    """The wake-up source of one manager. This one never wakes: enough where no other process can write."""
+    """The wake-up source of one manager. This class never wakes: enough where no other process can write."""
 
     async def start(self, wake: Wake) -> None:
         """Subscribe, once per manager, before its first reader reads a stream. Raises `StoreUnavailable`."""
 
     def announce(self, stream_id: str) -> None:
-        """Tell other processes that this one has changed a stream. Never blocks, never raises.
+        """Notify other processes that this one has changed a stream. Never blocks, never raises.
 
         A no-op if the write itself announces the change (Redis: PUBLISH in the script).
         """
 
     def watch(self, stream_id: str) -> None:
-        """Called for the first reader of a stream; for sources that subscribe by stream."""
+        """Subscribe to a stream when its first reader attaches, for sources that subscribe by stream."""
 
     def unwatch(self, stream_id: str) -> None:
-        """Called when the last reader of a stream has gone."""
+        """Unsubscribe from a stream when its last reader detaches."""
 
     async def close(self) -> None:
-        """Unsubscribe and release what `start` took."""
+        """Unsubscribe and release what `start` opened."""

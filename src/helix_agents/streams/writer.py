@@ -1,10 +1,10 @@
-"""The writer: stamps, bounded buffer, automatic batching, idempotent retries. It knows one verb, `append`.
+"""The writer: stamps, buffers, batches and retries chunks. It uses one verb, `append`.
 
 While no write is in flight, a chunk is sent immediately; while one is, the next chunks are collected and sent together.
 So a slow producer adds no delay and a fast one pays for one write per batch. Where every write costs money
-(`gather_seconds`) the chunk after a silence still leaves at once, and the next ones gather that long. A chunk that may
-`linger` waits a moment for others to share its write. Every batch carries the writer's id and the number of its last
-chunk; a batch is retried unchanged, so the backend can tell a retry from a new batch.
+(`gather_seconds`), the first chunk after a pause is still sent immediately; later ones are collected for that time.
+A chunk may `linger`: it waits a moment for others to share its write. Every batch carries the writer's id and the
+number of its last chunk; a batch is retried unchanged, so the backend can tell a retry from a new batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Store = Callable[[str, int, Sequence[NewChunk]], Awaitable[int]]
 """(producer id, number of the last chunk, chunks) -> sequence of the last chunk."""
 
 Address = Callable[[str, int, Sequence[NewChunk]], Awaitable[Append]]
-"""The same as a value, for another store's write to carry."""
+"""Makes an `Append` from the same arguments, for another store's write to carry."""
 
 Guard = Callable[[], Awaitable[None]]
 """Raises if the producer has lost the right to write."""
@@ -40,7 +40,7 @@ _ATOMS = frozenset({str, int, bool, type(None)})
 
 
 def _plainly_flat(chunk: Chunk) -> bool:
-    """Return whether this is a dict of atoms, which needs no further check; nearly all chunks are."""
+    """Return whether this is a dict of atoms, which needs no further check. Nearly all chunks are."""
     if chunk.__class__ is not dict or chunk.get("type").__class__ is not str:
         return False
     for key, value in chunk.items():  # noqa: SIM110  # a generator would cost twice as much, for every chunk
@@ -66,38 +66,40 @@ class BatchingWriter(StreamWriter):
         address: Address | None = None,
         max_chunk_bytes: int | None = None,
     ) -> None:
-        """`address`: makes an `Append` of a batch, for `lend`."""
+        """`address`: makes an `Append` from a batch, for `lend`."""
         self._max_chunk_bytes = max_chunk_bytes
         self.stream_id = stream_id
         self._append = append
         self._address = address
         self._lent = False
-        """Whether what is in flight travels with another store's write."""
+        """Whether another store's write carries the batch in flight."""
         self._doubtful = 0
-        """How many numbers after the batch in flight a write without a reply may have used."""
+        """How many numbers after the batch in flight a write without a response may have used."""
         self._stamp: Chunk = {"agent_id": run_id, "agent_type": agent_type, "step": 0}
         self._producer_id = producer_id
         self._clock = clock
         self._retry_delays_seconds = retry_delays_seconds
         self.guard: Guard | None = None
-        """Awaited before each batch leaves. What it raises rejects every chunk that waits."""
+        """Awaited before each batch is sent. If it raises, all queued chunks are rejected."""
         self._lingering: asyncio.TimerHandle | None = None
         self._buffer: deque[NewChunk] = deque()
         self._buffered_chars = 0
         self._in_flight: list[NewChunk] = []
-        self._stored = 0  # chunks of this writer that the backend has, or that were refused
+        self._stored = 0  # chunks of this writer that were stored or rejected
         self._last_sequence = 0
         self._draining: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._error: Exception | None = None
         self._closed = False
         self._gather_seconds = gather_seconds
-        self._wrote_at = float("-inf")
+        self.wrote_at = float("-inf")
+        """When the last batch left, by the clock of the loop, if chunks gather. A writer that continues an earlier one
+        starts with its value: else its first chunk would leave at once."""
         self._flushing = 0
         self._hurry = asyncio.Event()
         self._pausing = False
-        self._is_back = asyncio.Event()
-        self._is_back.set()
+        self._not_lent = asyncio.Event()
+        self._not_lent.set()
 
     @property
     def draining(self) -> asyncio.Task[None] | None:
@@ -130,15 +132,14 @@ class BatchingWriter(StreamWriter):
         while self._is_full:
             self._room.clear()
             self._hurry.set()
-            await self._is_back.wait()
+            await self._not_lent.wait()
             self._ensure_draining()
             await self._room.wait()
             self._raise_error()
         self._take(new)
 
     def put(self, chunk: Chunk, *, linger_seconds: float = 0.0) -> None:
-        """Queue a chunk without waiting for space. It is sent after `linger_seconds`, or with the next chunk that
-        is."""
+        """Queue a chunk without waiting for space. It is sent after `linger_seconds`, or with an earlier batch."""
         if self._closed or self._error is not None:
             self._raise_error()
         self._take(self.stamped(chunk), linger_seconds)
@@ -154,21 +155,21 @@ class BatchingWriter(StreamWriter):
             return
         if linger_seconds and not self._is_full:
             if self._lingering is None:
-                self._lingering = asyncio.get_running_loop().call_later(linger_seconds, self._leave)
+                self._lingering = asyncio.get_running_loop().call_later(linger_seconds, self._send_lingering)
         else:
             self._ensure_draining()
 
-    def _leave(self) -> None:
+    def _send_lingering(self) -> None:
         """Send lingering chunks, unless another store's write carries them."""
         self._lingering = None
         if self._buffer and not self._lent:
             self._ensure_draining()
 
     async def lend(self) -> Append:
-        """Return all chunks that have not been sent, perhaps none, for another store's write to carry.
+        """Return all chunks that have not been sent, possibly none, for another store's write to carry.
 
-        Until `landed` or `returned`, nothing else is sent. Only one batch is in flight at a time, so an earlier one
-        arrives first.
+        Until `landed` or `returned`, nothing else is sent. Only one batch is in flight at a time, so batches arrive in
+        order.
         """
         while self._in_flight or self._draining is not None:
             self._pausing = True
@@ -183,7 +184,7 @@ class BatchingWriter(StreamWriter):
         self._raise_error()
         self._stop_lingering()
         self._lent = True
-        self._is_back.clear()
+        self._not_lent.clear()
         self._in_flight = self._next_batch()
         assert self._address is not None
         try:
@@ -192,32 +193,32 @@ class BatchingWriter(StreamWriter):
             self.returned(surely=True)
             raise
 
-    def landed(self, sequence: int, *, news: int = 0) -> None:
-        """The lent chunks are stored, with so many chunks that the write added."""
+    def landed(self, sequence: int, *, added: int = 0) -> None:
+        """Mark the lent chunks as stored, together with `added` chunks that the write added."""
         self._settle()
-        self._stored += news
+        self._stored += added
         self._last_sequence = sequence or self._last_sequence
-        self._take_back_the_pen()
+        self._end_loan()
 
-    def returned(self, *, surely: bool, news: int = 0) -> None:
-        """Take back the batch: the write that carried it, with so many chunks of its own, has failed.
+    def returned(self, *, surely: bool, added: int = 0) -> None:
+        """Take back the lent batch after the write that carried it, with `added` chunks of its own, has failed.
 
-        Unless it `surely` wrote nothing, the batch keeps its number, so that the backend recognizes it, and the numbers
-        of the other chunks are not used again.
+        If the write may have stored something (not `surely`), the batch keeps its number, so that the backend
+        recognizes it, and the numbers of the added chunks are not used again.
         """
         if surely:
             self._buffer.extendleft(reversed(self._in_flight))
             self._buffered_chars += sum(len(chunk.text) for chunk in self._in_flight)
             self._in_flight = []
         elif self._in_flight:
-            self._doubtful += news
+            self._doubtful += added
         else:
-            self._stored += news
-        self._take_back_the_pen()
+            self._stored += added
+        self._end_loan()
 
-    def _take_back_the_pen(self) -> None:
+    def _end_loan(self) -> None:
         self._lent = False
-        self._is_back.set()
+        self._not_lent.set()
         if self._buffer:
             self._ensure_draining()
 
@@ -227,8 +228,8 @@ class BatchingWriter(StreamWriter):
         self._hurry.set()
         try:
             while self._buffer or self._in_flight:
-                await self._is_back.wait()
-                # Shielded: giving up waiting must not tear a write apart.
+                await self._not_lent.wait()
+                # Shielded: a caller that stops waiting must not interrupt a write.
                 await asyncio.shield(self._ensure_draining())
                 self._raise_error()
         finally:
@@ -272,7 +273,7 @@ class BatchingWriter(StreamWriter):
 
     def _ensure_fits(self, text: str) -> None:
         most = self._max_chunk_bytes
-        # A character takes at most eight bytes once its text is JSON in JSON: only near the limit it is worth counting.
+        # A character takes at most eight bytes as JSON in JSON, so counting is needed only near the limit.
         if most is not None and len(text) * 8 > most and len(encode([text]).encode()) > most:
             raise InvalidArgument(
                 f"A chunk of {len(text)} characters is too large for this database (at most {most} bytes)."
@@ -310,7 +311,7 @@ class BatchingWriter(StreamWriter):
                 self._last_sequence = await self._append_with_retries()
                 self._settle()
         except StoreUnavailable as error:
-            self._error = error  # the batch stays: the next flush tries it again, under the same numbers
+            self._error = error  # the batch stays: the next flush retries it under the same numbers
         except Exception as error:
             self._error = error  # rejected permanently, and so are the chunks after it
             self._settle()
@@ -322,14 +323,14 @@ class BatchingWriter(StreamWriter):
             self._room.set()
 
     async def _gather(self) -> None:
-        """Wait to collect chunks after the last write, unless a caller waits for them."""
+        """Wait to collect chunks after the last write, unless a caller is waiting for them."""
         loop = asyncio.get_running_loop()
         if not self._flushing:
             self._hurry.clear()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._wrote_at + self._gather_seconds - loop.time()):
+            async with asyncio.timeout(self.wrote_at + self._gather_seconds - loop.time()):
                 await self._hurry.wait()
-        self._wrote_at = loop.time()
+        self.wrote_at = loop.time()
 
     def _next_batch(self) -> list[NewChunk]:
         self._room.set()
@@ -360,6 +361,6 @@ class BatchingWriter(StreamWriter):
                 return await self._append(self._producer_id, last, self._in_flight)
             except StoreUnavailable as error:
                 if error.nothing_written:
-                    raise  # the backend has waited already
+                    raise  # the backend has already retried
                 await asyncio.sleep(delay_seconds)
         return await self._append(self._producer_id, last, self._in_flight)

@@ -1,4 +1,4 @@
-"""Calling a tool's function so that it can end, cancel and block nothing but itself."""
+"""Call a tool's function so that it can end, cancel and block only itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 
 class ToolEscape(Exception):
-    """A tool raised what is no ordinary exception: `SystemExit`, a cancellation that nobody here asked for."""
+    """A tool raised something that is not an ordinary exception: `SystemExit`, or a cancellation that no caller
+    requested."""
 
     def __init__(self, raised: BaseException) -> None:
         super().__init__(f"{type(raised).__name__}: {raised}".removesuffix(": "))
@@ -29,7 +30,7 @@ class CallSuspended(BaseException):
 
 
 async def contained(answer: Awaitable[T]) -> T:
-    """Await what a tool does in a task of its own, so that it can end or cancel nothing but itself.
+    """Await a tool's work in a separate task, so that it can end or cancel only itself.
 
     Cancelling the caller cancels the task; a cancellation that comes out of the tool is a `ToolEscape`.
     """
@@ -60,7 +61,7 @@ async def contained(answer: Awaitable[T]) -> T:
 
 
 def in_thread(function: Callable[[], T]) -> Awaitable[T]:
-    """Run a blocking function in a daemon thread of its own.
+    """Run a blocking function in its own daemon thread.
 
     Not the loop's pool: a tool that never returns must neither fill a pool nor keep the process from exiting.
     """
@@ -87,7 +88,7 @@ def in_thread(function: Callable[[], T]) -> Awaitable[T]:
             error = raised
         except BaseException as raised:
             error = ToolEscape(raised)
-        with suppress(RuntimeError):  # if the loop has gone, nobody waits any more
+        with suppress(RuntimeError):  # if the loop is closed, nothing waits anymore
             loop.call_soon_threadsafe(settle, result, error)
 
     if sys.platform == "emscripten":

@@ -31,28 +31,32 @@ else:
     State = TypeVar("State")
 
 MAX_AMOUNT = 10**15
-"""The most that one amount of `record_usage` may be, as the usage stores have it."""
+"""The largest single amount of `record_usage`, as in the usage stores."""
 
 
 class ToolOutlet(Protocol):
-    """Where a context sends what its tool does; called in the event loop's thread."""
+    """Receives what a tool does; called in the event loop's thread."""
 
     def state_changed(
         self, ops: Sequence[Op], state: Any, writes: Callable[[Collection[str] | None], StepWrites]
     ) -> None:
-        """An update was made: what it changed, the state after it, and how to get all writes of the call."""
+        """Handle an update: what it changed, the state after it, and how to get all writes of the call."""
         ...
 
-    def emit(self, name: str, data: Json) -> None: ...
+    def emit(self, name: str, data: Json) -> None:
+        """Write a `custom` chunk; see `ToolContext.emit`."""
+        ...
 
-    def record_usage(self, name: str, value: float) -> None: ...
+    def record_usage(self, name: str, value: float) -> None:
+        """Record a cost of the call; see `ToolContext.record_usage`."""
+        ...
 
     async def once(self, name: str, function: Callable[[], Any], check: Check | None) -> Json:
         """Run one effect of the call, unless it happened before; see `ToolContext.once`."""
         ...
 
     async def defer(self, deadline_seconds: float | None) -> DeferredCall:
-        """Hand the call over to a job outside; see `ToolContext.defer`."""
+        """Hand the call over to an external job; see `ToolContext.defer`."""
         ...
 
     async def wait_until(self, when: object) -> None:
@@ -64,11 +68,13 @@ class ToolOutlet(Protocol):
         ...
 
     @property
-    def interrupted(self) -> bool: ...
+    def interrupted(self) -> bool:
+        """Return whether the run was asked to stop."""
+        ...
 
 
 class ToolContext(Generic[Deps, State]):
-    """What a tool may know and do besides its arguments. Ask for it by annotating a parameter with this type.
+    """What a tool may know and do besides its arguments. Request it by annotating a parameter with this type.
 
     `ToolContext[Deps]` also says what the tool expects of `deps`, and `ToolContext[Deps, State]` as what it sees the
     state (`ToolContext[None, State]` if it needs no deps). `user_id` and `metadata` are the session's.
@@ -77,7 +83,8 @@ class ToolContext(Generic[Deps, State]):
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, kinds: Any) -> Any:
-            """Return what is left out may be anything: type variables have no defaults before Python 3.13."""
+            """Accept missing type arguments, which may be anything: type variables have no defaults before Python
+            3.13."""
             given = kinds if isinstance(kinds, tuple) else (kinds,)
             return super().__class_getitem__((*given, Any) if len(given) == 1 else given)
 
@@ -96,9 +103,10 @@ class ToolContext(Generic[Deps, State]):
         effect_key: str = "",
     ) -> None:
         self.effect_key = effect_key
-        """Names the effect of this call, the same after every crash: give it to the system that carries it out."""
+        """Identifies the effect of this call, the same after every crash: pass it to the system that performs the
+        effect."""
         self.returned = False
-        """Whether the function has returned: what goes wrong after that does not take its effect back."""
+        """Whether the function has returned: a later error does not undo its effect."""
         self.session_id = session_id
         self.run_id = run_id
         self.tool_call_id = tool_call_id
@@ -125,7 +133,7 @@ class ToolContext(Generic[Deps, State]):
 
     @property
     def deps(self) -> Deps:
-        """What was given to `execute(..., deps=...)`, or whatever else started this run. Never stored."""
+        """The value given to `execute(..., deps=...)` or to another call that started this run. Never stored."""
         if self._deps is None:
             raise InvalidArgument(
                 f"No deps were given to run {self.run_id!r}: give deps=... to execute, resume or retry, or "
@@ -136,7 +144,7 @@ class ToolContext(Generic[Deps, State]):
 
     @property
     def memory(self) -> ScopedMemory:
-        """What is remembered of the session's user, over all sessions. For async tools."""
+        """The memories about the session's user, across all sessions. For async tools."""
         if self._memory_store is None:
             raise InvalidArgument(
                 "This executor has no memory store: use AgentExecutor(stores, ...), or give memory_store=..."
@@ -148,7 +156,7 @@ class ToolContext(Generic[Deps, State]):
         return ScopedMemory(self._memory_store, self.user_id)
 
     def update_state(self, fn: Callable[[State], object]) -> State:
-        """Change the state through a draft that behaves like ordinary dicts and lists; answer the new state.
+        """Change the state through a draft that behaves like ordinary dicts and lists; return the new state.
 
         With `ToolContext[Deps, State]` the draft is an instance of `State`. Siblings do not see it; it is merged and
         committed with the step, or dropped if this tool fails.
@@ -167,7 +175,7 @@ class ToolContext(Generic[Deps, State]):
         return changed
 
     def increment(self, *path: str, by: float = 1) -> None:
-        """Count: the number at `path` of the state grows by so much. What parallel tools count adds up."""
+        """Add to the number at `path` of the state. The increments of parallel tools add up."""
         if not path or not all(isinstance(key, str) for key in path):
             raise InvalidArgument(f"increment() takes the keys that lead to a number of the state, not {path!r}.")
 
@@ -179,7 +187,7 @@ class ToolContext(Generic[Deps, State]):
         self._update(self._tracker, count)
 
     def see_state_as(self, schema: Any) -> None:
-        """From now on `state` and drafts are instances of `schema`; None: plain JSON."""
+        """Make `state` and drafts instances of `schema` from now on; None: plain JSON."""
         self._typed = None if schema is None else TypedState(self._tracker, schema)
 
     def ensure_untouched(self) -> None:
@@ -200,7 +208,7 @@ class ToolContext(Generic[Deps, State]):
         self._at_home(lambda: self._outlet.emit(name, data))
 
     def record_usage(self, name: str, value: float = 1) -> None:
-        """Count something under the session's usage, e.g. pages fetched."""
+        """Record an amount in the session's usage, such as pages fetched."""
         ensure_id(name, "the name of an amount")
         ensure_amount(value)  # here, where the tool hears of it, not when the step is committed
         self._ensure_open()
@@ -220,7 +228,7 @@ class ToolContext(Generic[Deps, State]):
         return await self._outlet.once(name, function, check)
 
     async def defer(self, *, deadline_seconds: float | None = None) -> DeferredCall:
-        """Let a job outside finish this call; return what completes it. Then start the job, and return.
+        """Let an external job finish this call; return the object that completes it. Then start the job, and return.
 
         Call it before the job starts: from here on the result may come, and this function never runs again for this
         call. What it returns does not count; what it writes to the state does. If it raises, the call has failed. The
@@ -266,7 +274,7 @@ class ToolContext(Generic[Deps, State]):
         return self._outlet.interrupted
 
     def close(self) -> None:
-        """Refuse further use: the call has its outcome (a thread that outlives its timeout must not write)."""
+        """Reject further use: the call has its outcome (a thread that outlives its timeout must not write)."""
         with self._lock:
             self._closed = True
 
@@ -290,6 +298,6 @@ def _ensure_deadline(seconds: float | None) -> None:
 
 
 def ensure_amount(value: object) -> None:
-    """Refuse what cannot be counted."""
+    """Reject an amount that cannot be counted."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_AMOUNT:
         raise InvalidArgument(f"An amount must be a number of at most {MAX_AMOUNT:.0e}, not {value!r:.100}.")

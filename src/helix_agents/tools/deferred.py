@@ -1,4 +1,4 @@
-"""DeferredCall: what a tool gets when it hands its work to a job outside."""
+"""DeferredCall: what a tool gets when it hands its work to an external job."""
 
 from __future__ import annotations
 

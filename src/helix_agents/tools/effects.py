@@ -1,4 +1,5 @@
-"""What a tool does to the world outside, and how to find out whether it did: `@tool(effect=, key=, check=, undo=)`."""
+"""The effect of a tool on the outside world, and how to check whether it happened: `@tool(effect=, key=, check=,
+undo=)`."""
 
 from __future__ import annotations
 
@@ -41,12 +42,12 @@ Verdict = Done | NotDone | None
 EffectKeyRule = Callable[[dict[str, Any]], str]
 Check = Callable[[dict[str, Any], str], Verdict | Awaitable[Verdict]]
 Undo = Callable[[dict[str, Any], Json, str], object]
-"""Takes back an effect, given the call's arguments, its result and its effect key. What it returns is ignored."""
+"""Undoes an effect, given the call's arguments, its result and its effect key. Its return value is ignored."""
 
 
 @dataclass(frozen=True)
 class EffectOptions:
-    """What a tool says about its effect. `kind` is None where it says nothing."""
+    """What a tool declares about its effect. `kind` is None if it declares nothing."""
 
     kind: EffectKind | None = None
     key: EffectKeyRule | None = None
@@ -83,7 +84,7 @@ class EffectOptions:
             raise InvalidArgument(f"Tool {name!r}: undo requires effect='once' or effect='idempotent'.")
 
     def key_of(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """Return what names the effect of these arguments; None for a tool without `key`.
+        """Return the key of the effect of these arguments; None for a tool without `key`.
 
         Raises `InvalidArgument` if the tool's `key` raises or does not return a short string.
         """
@@ -101,7 +102,7 @@ class EffectOptions:
 
 
 async def called(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of the user's, sync or async, so that it can block or cancel nothing but itself."""
+    """Call a user's function, sync or async, so that it can block or cancel only itself."""
     if inspect.iscoroutinefunction(function):
         return await contained(function(*args))
     answer = await in_thread(lambda: function(*args))

@@ -1,4 +1,4 @@
-"""Tools with which a model remembers things about its user, over sessions, in the memory store."""
+"""Tools that let a model remember things about its user across sessions, in the memory store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .tool import Tool, tool
 
 
 def memory_tools(*, source: str = "default", limit: int = 5) -> list[Tool]:
-    """`save_memory` and `search_memory`, for `Agent(tools=[*memory_tools(), ...])`.
+    """Return `save_memory` and `search_memory`, for `Agent(tools=[*memory_tools(), ...])`.
 
     They work on the memories of the session's user (`execute(..., user_id=...)`). `source` names what they save, and
     limits what they find; `limit`: how many memories a search gives at most.

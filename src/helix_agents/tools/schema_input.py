@@ -1,4 +1,4 @@
-"""Input that is described by a JSON schema from elsewhere: the model sees the schema, its owner checks the values."""
+"""Tool input described by an external JSON schema: the model sees the schema, its owner checks the values."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from .schema_input import SchemaInput
 
 Execution = Literal["server", "client"]
 Condition = Callable[[Any], bool]
-"""Of the committed custom state: plain, or as what the annotation of its parameter says."""
+"""A condition on the committed custom state: plain, or converted to the annotation of its parameter."""
 SchemaCall = Callable[[dict[str, Any], ToolContext], Any]
 """The function of a tool made from a schema."""
 ApprovalRule = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
@@ -36,7 +36,7 @@ ApprovalRule = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]]
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MAX_RETRIES = 20
 UNDO_PREFIX = "undo:"
-"""How the names of tools start that take back what others did. No tool of a user's has such a name."""
+"""The prefix of tools that undo what others did. No user's tool has such a name."""
 UNDO_SECONDS = 60.0
 """How long an undo may take if its tool has no `timeout_seconds`. After that its outcome is unknown."""
 TAKEN_BACK = "Taken back."
@@ -70,7 +70,8 @@ class Tool:
         undo: Undo | None = None,
         after_restore: AfterRestore = "ask",
     ) -> None:
-        """`local_names`: what the annotations may mean besides the names of the function's module.
+        """Create a tool. `local_names`: names that annotations may use besides those of the function's module.
+        `schema`: this JSON schema describes the input instead of the signature; see `from_schema`.
 
         `schema`: the input is described by this JSON schema instead of the signature; see `from_schema`.
         """
@@ -104,7 +105,7 @@ class Tool:
         self._read_signature(schema, local_names)
 
     def _read_signature(self, schema: Mapping[str, Any] | None, local_names: Mapping[str, Any] | None) -> None:
-        """Find out what the function takes."""
+        """Read the parameters of the function."""
         function = self._function
         if schema is not None:
             self.needs_deps, self.state_type, self._context_name = False, None, None
@@ -137,7 +138,7 @@ class Tool:
         return f"<tool {self.name}>"
 
     def as_undo(self) -> Tool | None:
-        """Return the tool that takes back one effect of this one; None if there is none."""
+        """Return the tool that undoes one effect of this one; None if there is none."""
         undo = self.effects.undo
         if undo is None:
             return None
@@ -162,7 +163,7 @@ class Tool:
         return self._requires_approval if isinstance(self._requires_approval, bool) else None
 
     def is_offered(self, state: Any) -> bool:
-        """Return whether the model has the tool while the custom state is this."""
+        """Return whether the model is offered the tool in this custom state."""
         if self._when is None:
             return True
         try:
@@ -247,7 +248,7 @@ def tool(
 
 
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function; its signature is the schema, its docstring the description.
+    """Make a tool from a function; its signature is the schema, its docstring the description.
 
     `timeout_seconds`: after that the call is an error for the model. `requires_approval`: a person must agree first
     (or a function of the arguments says whether). `execute="client"`: answered from outside, the body never runs.
@@ -271,7 +272,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
 
 
 def _names_of_caller() -> Mapping[str, Any]:
-    """Return what is defined where a function is decorated: its annotations may be texts that mean local classes."""
+    """Return the names defined where a function is decorated: annotations may be strings that name local classes."""
     frame = sys._getframe(2)
     return {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
 
@@ -302,4 +303,4 @@ class ModelRetry(Exception):
 
 
 class AnswerNotJson(NotSerializable):
-    """What a tool returned is not JSON; a value that it put elsewhere (state, a chunk) is an ordinary error of it."""
+    """A tool's return value is not JSON; a value that it stored elsewhere (state, a chunk) is an ordinary error."""

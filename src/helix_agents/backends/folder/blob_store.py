@@ -37,13 +37,14 @@ class FolderBlobStore(BlobStoreBase):
         self._token = secrets.token_hex(6)
         """Names this store's unfinished files, so that two stores that write one blob do not meet."""
         self._writing = threading.Lock()
-        """Tasks of this store share those files: one of them writes at a time."""
+        """Tasks of this store share those files, so only one of them writes at a time."""
 
     async def _write_pieces(self, space: str, digest: str, first: int, pieces: list[bytes]) -> None:
         def write() -> None:
             part = self._part(space, digest)
             part.parent.mkdir(parents=True, exist_ok=True)
-            with open(part, "r+b" if part.exists() else "w+b") as file:
+            # Not there: another process deleted the space. `_finish` notices, and all pieces are written again.
+            with suppress(FileNotFoundError), open(part, "r+b" if first else "w+b") as file:
                 os.chmod(part, 0o600)
                 file.seek(first * PIECE_BYTES)
                 file.write(b"".join(pieces))
@@ -58,13 +59,16 @@ class FolderBlobStore(BlobStoreBase):
             if self._head(space, info.digest) is not None:
                 part.unlink(missing_ok=True)
                 return True
-            if pieces == 0:
-                data.parent.mkdir(parents=True, exist_ok=True)
-                part.touch(mode=0o600)
-            if not part.exists() or part.stat().st_size != info.size:
-                return False
-            os.replace(part, data)
-            self._write_head(data, info)
+            try:
+                if pieces == 0:
+                    data.parent.mkdir(parents=True, exist_ok=True)
+                    part.touch(mode=0o600)
+                if part.stat().st_size != info.size:
+                    return False
+                os.replace(part, data)
+                self._write_head(data, info)
+            except FileNotFoundError:
+                return False  # another process deleted the space
             return True
 
         return await self._on_disk(finish, alone=True)
@@ -105,9 +109,7 @@ class FolderBlobStore(BlobStoreBase):
     async def _remove(self, space: str, digests: list[str] | None, stored_until: int | None) -> int:
         def remove() -> int:
             if digests is None and stored_until is None:
-                count = sum(1 for _ in self._space(space).glob("*/*.json"))
-                shutil.rmtree(self._space(space), ignore_errors=True)
-                return count
+                return self._remove_space(self._space(space))
             found = self._space(space).glob("*/*.json") if digests is None else []
             count = 0
             for digest in [f"sha256:{path.parent.name}{path.stem}" for path in found] if digests is None else digests:
@@ -115,7 +117,8 @@ class FolderBlobStore(BlobStoreBase):
                 if head is not None and stored_until is not None and head.stored_at > stored_until:
                     continue
                 count += head is not None
-                for path in (data.with_suffix(".json"), data):  # the head first: then nobody sees a blob without bytes
+                # The head first, so that no reader sees a blob without bytes.
+                for path in (data.with_suffix(".json"), data):
                     path.unlink(missing_ok=True)
             return count
 
@@ -132,6 +135,17 @@ class FolderBlobStore(BlobStoreBase):
             return await asyncio.to_thread(run)
         except OSError as error:
             raise StoreUnavailable(f"The blobs in {self._folder.name!r} cannot be used: {error.strerror}.") from error
+
+    def _remove_space(self, space: Path) -> int:
+        """Delete a space by renaming it first, so that a put of another process cannot end with a part of it."""
+        removed = space.with_name(f"{space.name}.{self._token}-{secrets.token_hex(4)}")
+        try:
+            os.rename(space, removed)
+        except FileNotFoundError:
+            return 0
+        count = sum(1 for _ in removed.glob("*/*.json"))
+        shutil.rmtree(removed, ignore_errors=True)
+        return count
 
     def _space(self, space: str) -> Path:
         return self._folder / hashlib.sha256(space.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -1,1 +1,1 @@
-"""Dictionaries: the readable reference, for tests and for a single process that need not survive."""
+"""Dictionaries: the readable reference implementation, for tests and for a single process without durability."""

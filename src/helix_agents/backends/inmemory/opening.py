@@ -18,7 +18,7 @@ OPTIONS = STREAM_OPTIONS
 
 @asynccontextmanager
 async def open_memory(url: StoresUrl) -> AsyncIterator[Stores]:
-    """Options: those of streams."""
+    """Open stores in memory. Options: those of streams."""
     url.only(OPTIONS)
     streams = InMemoryStreamManager(**url.stream_retention())
     try:

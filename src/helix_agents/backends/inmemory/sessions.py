@@ -1,7 +1,7 @@
-"""The data of the in-memory state store: one object per session, custom state in cells that hold the present.
+"""The data of the in-memory state store: one object per session; cells hold the current custom state.
 
-What a checkpoint has seen of cells that have changed since is kept beside them, once. So a checkpoint costs nothing by
-itself, and any of them can be read back: what was there before it and still is, and what was kept for it.
+A cell that changes keeps its old value once if a checkpoint has seen it. So a checkpoint costs nothing by itself, and
+any of them can be read: values that are older than it and still current, and values kept for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ...types import InterruptFlag, RunRecord, SessionState, SubSessionRef
 
 
 class KeptCell(NamedTuple):
-    """What a cell held before checkpoint `number`, which no longer saw it."""
+    """The value that a cell held until checkpoint `number`, which no longer sees it."""
 
     number: int
     name: CellName
@@ -34,19 +34,19 @@ class KeptCell(NamedTuple):
 
 
 class ShelvedCells(NamedTuple):
-    """What came after a checkpoint: cells that are newer, and what was overwritten since."""
+    """Everything after a checkpoint: newer cells, and the values they overwrote."""
 
     cells: list[tuple[CellName, Cell]]
     past: list[KeptCell]
 
 
 class CustomCells:
-    """Custom state of one session, and what was overwritten of it."""
+    """The custom state of one session, and the values that were overwritten."""
 
     def __init__(self) -> None:
         self.keys: dict[str, dict[Slot, Cell]] = {}
         self.past: list[KeptCell] = []
-        """Numbers only go up, so the newest are last."""
+        """In ascending order of numbers: the newest are last."""
 
     def text(self, name: CellName) -> str | None:
         """Return what one cell holds."""
@@ -93,7 +93,7 @@ class CustomCells:
         return shelved
 
     def unrestore(self, number: int, shelved: ShelvedCells) -> None:
-        """Take a restore of that checkpoint back."""
+        """Revert a restore to that checkpoint."""
         for kept in shelved.past:
             if kept.cell.since < number:
                 del self.keys[kept.name.key][kept.name.slot]
@@ -103,7 +103,7 @@ class CustomCells:
         self.keys = {key: cells for key, cells in self.keys.items() if cells}
 
     def fork(self, number: int | None) -> CustomCells:
-        """Return a copy as of that checkpoint, or as of now, that no checkpoint has seen."""
+        """Return a copy as of that checkpoint, or of the current state, that no checkpoint has seen."""
         source = self if number is None else self.at(number)
         copy = CustomCells()
         copy.keys = {
@@ -112,7 +112,7 @@ class CustomCells:
         return copy
 
     def all(self) -> Iterator[tuple[str, str, Iterable[str]]]:
-        """Yield every key with its text and what is below it, as `rebuild` takes it."""
+        """Yield every key with its text and cells, in the form that `rebuild` takes."""
         for key, cells in self.keys.items():
             own = cells[None].text
             if own == LIST:
@@ -123,7 +123,7 @@ class CustomCells:
 
 
 class Shelf(NamedTuple):
-    """The end of a conversation, put aside. The first checkpoint is the one that it follows."""
+    """The end of a conversation that was put aside. The first checkpoint is the one before it."""
 
     messages: list[str]
     checkpoints: list[StoredCheckpoint]
@@ -148,7 +148,7 @@ class Session:
         self.shelves: dict[str, Shelf] = {}
 
     def add_checkpoint(self, row: CheckpointRow, after: Counters, now: int) -> None:
-        """Record a commit. `after`: the session's numbers after it."""
+        """Record a commit. `after`: the session's counters after it."""
         checkpoint_id, step_id, step_count, stream_sequence, kind, fields = row
         self.checkpoints.append(
             StoredCheckpoint(
@@ -169,7 +169,7 @@ class Session:
         )
 
     def change_branches(self, changes: BranchChanges) -> None:
-        """Move ends of the conversation, and store what is to be known about branches."""
+        """Move ends of the conversation, and store the records of branches."""
         for number, message_count, shelved, returned in changes.moves:
             self._shelve(shelved, number, message_count)
             if returned is not None:
@@ -182,7 +182,7 @@ class Session:
             self.shelves.pop(branch_id, None)
 
     def _shelve(self, branch_id: str, number: int, message_count: int) -> None:
-        """Put aside what comes after a checkpoint and so many messages."""
+        """Put aside everything after a checkpoint and this many messages."""
         cut = self.messages[message_count:], self.checkpoints[number - 1 :]
         self.shelves[branch_id] = Shelf(*cut, self.custom.restore(number), self.staged)
         del self.messages[message_count:], self.checkpoints[number:]
@@ -191,7 +191,7 @@ class Session:
         self.checkpoints[-1] = self.checkpoints[-1]._replace(message_count=counted)
 
     def _unshelve(self, branch_id: str, number: int) -> None:
-        """Bring back what was put aside after that checkpoint."""
+        """Restore what was put aside after that checkpoint."""
         shelf = self.shelves.pop(branch_id)
         self.messages += shelf.messages
         self.checkpoints[number - 1 :] = shelf.checkpoints
@@ -213,7 +213,7 @@ class Sessions:
         self._by_age: list[tuple[int, str]] = []
 
     def add(self, session: Session) -> None:
-        """Take in a new session."""
+        """Add a session."""
         self.by_id[session.state.session_id] = session
         insort(self._by_age, (session.state.created_at, session.state.session_id))
 
@@ -226,7 +226,7 @@ class Sessions:
         del self._by_age[bisect_left(self._by_age, place)]
 
     def newest_first(self, after: tuple[int, str] | None) -> Iterator[Session]:
-        """Yield sessions from the newest on, or from behind `after`."""
+        """Yield sessions, newest first, or those older than `after`."""
         start = len(self._by_age) if after is None else bisect_left(self._by_age, after)
         for index in range(start - 1, -1, -1):
             yield self.by_id[self._by_age[index][1]]

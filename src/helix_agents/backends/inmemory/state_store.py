@@ -1,4 +1,4 @@
-"""InMemoryStateStore: dictionaries, no waiting, so every verb is atomic by itself. The readable reference."""
+"""InMemoryStateStore: dictionaries without any waiting, so every verb is atomic. The readable reference."""
 
 from __future__ import annotations
 
@@ -115,7 +115,8 @@ class InMemoryStateStore(StateStoreBase):
         return self._beside is not None and self._beside.holds(streams, usage)
 
     def _carry(self, commit: Commit) -> tuple[Commit, int]:
-        """Store what goes along, unless the stream refuses it; the commit with its position, and the last sequence."""
+        """Store the chunks and usage of a commit, unless the stream rejects them; return the commit with its stream
+        position, and the last sequence."""
         if commit.along is None or self._beside is None:
             return commit, 0
         streams, usage = self._beside
@@ -134,7 +135,7 @@ class InMemoryStateStore(StateStoreBase):
         return commit, sequence
 
     def _seen(self, commit: Commit) -> Seen:
-        """Return all that has to be seen of the session to decide the commit."""
+        """Return everything about the session that the planner must see to decide the commit."""
         seen, wanted = Seen(), needs(commit)
         if commit.run is not None:
             seen.run_is_taken = commit.run.run_id in self._data.run_owner
@@ -374,15 +375,14 @@ def _place_of(runs: list[RunRecord], run_id: str) -> int:
 
 
 def _detached(kept: Kept) -> Kept:
-    """Return the same values in containers of their own: changes to the caller's must not reach ours, nor the
-    reverse."""
+    """Copy containers, so that changes by the caller do not reach the store, and the reverse."""
     if not any(_CONTAINERS[type(kept)](kept)):
         return kept
     return to_struct(type(kept), decode(encode(msgspec.to_builtins(kept))))
 
 
 def _containers_of(kind: type[msgspec.Struct]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what returns the values of those fields of a struct that may be dicts or lists, or hold them."""
+    """Return a function that returns the values of those struct fields that may be or contain dicts or lists."""
     fields = msgspec.structs.fields(kind)
     may_be = (msgspec.inspect.AnyType, msgspec.inspect.DictType, msgspec.inspect.ListType)
     names = [field.name for field in fields if isinstance(msgspec.inspect.type_info(field.type), may_be)]
@@ -419,7 +419,7 @@ def _advanced(stored: SessionState, commit: Commit, after: Counters) -> SessionS
 
 
 def _write_history(session: Session, commit: Commit, plan: Plan) -> None:
-    """Messages, and custom state with its past."""
+    """Write messages, and custom state with its history."""
     del session.messages[plan.first_message :]
     session.messages.extend(commit.messages)
     if commit.restore_number is not None:

@@ -1,4 +1,4 @@
-"""What an in-memory store must reject because every other store does: texts that JSON cannot carry.
+"""Reject what every other store rejects: strings that JSON cannot encode.
 
 Other stores encode everything they write. Here values stay as they are, so they are encoded for the error only.
 """

@@ -1,4 +1,4 @@
-"""Streams in dictionaries: the readable reference for the verbs, and what tests and small programs use.
+"""Streams in dictionaries: the readable reference implementation of the verbs, for tests and small programs.
 
 No verb waits for anything, so each is atomic by itself. Several managers may share one `InMemoryStreams`, as several
 processes would share a server.
@@ -29,7 +29,7 @@ _sequence = attrgetter("sequence")
 
 @dataclass
 class Producer:
-    """What a stream remembers of one writer, to recognise a retry."""
+    """What a stream remembers about one writer, to recognize a retry."""
 
     counter: int
     sequence: int
@@ -38,7 +38,7 @@ class Producer:
 
 @dataclass
 class InMemoryStream:
-    """One stream: the fields of its head, and its kept chunks in order."""
+    """One stream: the fields of its head, and its stored chunks in order."""
 
     stream_id: str
     incarnation: str
@@ -75,14 +75,14 @@ class InMemoryStream:
         )
 
     def passes(self, fence: int | None) -> bool:
-        """Return whether a caller with this fence may change the stream; note the fence of a newer one."""
+        """Return whether a caller with this fence may change the stream; record a higher fence."""
         if fence is not None and fence < self.fence:
             return False
         self.fence = self.fence if fence is None else fence
         return True
 
     def pass_fence(self, fence: int | None) -> None:
-        """Refuse a caller whose fence is too small."""
+        """Reject a caller whose fence is too small."""
         if fence is not None and not self.passes(fence):
             raise StreamFenced(self.stream_id, fence, self.fence)
 
@@ -97,7 +97,7 @@ class InMemoryStream:
         return self.latest_sequence
 
     def retain(self, max_chunks: int, expired_before: int, appended: int) -> None:
-        """Drop the oldest: what is too many, and what is too old, but nothing that was just appended."""
+        """Drop the oldest chunks: those that are too many or too old, but none that were just appended."""
         last = len(self.rows) - appended
         skip = self.skip
         if max_chunks:
@@ -114,7 +114,7 @@ class InMemoryStream:
             self.skip = 0
 
     def keep_only(self, most_step: int | None) -> int:
-        """Forget rows with a higher step (None: all of them) without touching the floor; how many went."""
+        """Drop rows with a higher step (None: all of them) without moving the floor; return how many."""
         before = len(self.rows) - self.skip
         kept = [
             (row, at)
@@ -128,13 +128,13 @@ class InMemoryStream:
         return before - len(kept)
 
     def expire(self) -> None:
-        """Forget everything but the counter."""
+        """Drop everything but the counter."""
         self.rows, self.written_at, self.producers = [], [], {}
         self.skip = 0
         self.floor = self.latest_sequence
 
     def revive(self, now: int) -> None:
-        """Go on after an expiry, as if reset, where the counter stands."""
+        """Restart after an expiry, as after a reset; sequences continue."""
         self.expire()
         self.status, self.final_output, self.error = "active", None, None
         self.revision += 1
@@ -142,7 +142,7 @@ class InMemoryStream:
 
 
 class InMemoryStreams(Wakeup):
-    """The data, and the wake-up source of every manager on it."""
+    """The data, and the wake-up source of every manager that uses it."""
 
     def __init__(self) -> None:
         self.streams: dict[str, InMemoryStream] = {}
@@ -157,7 +157,7 @@ class InMemoryStreams(Wakeup):
         self._listeners.append(wake)
 
     def stop(self, wake: Wake) -> None:
-        """That manager listens no more."""
+        """Stop notifying that manager."""
         if wake in self._listeners:
             self._listeners.remove(wake)
 
@@ -208,7 +208,7 @@ class InMemoryStreamManager(StreamManagerBase):
         return self.append_now(Append(stream_id, producer_id, counter, chunks, fence, now))
 
     def append_now(self, append: Append) -> int:
-        """Append without waiting, so that another store's write can carry it; the sequence of the last chunk."""
+        """Append without waiting, so that another store's write can carry it; return the last chunk's sequence."""
         stream = self._find(append.stream_id, append.now)
         if stream is None:
             raise StreamNotActive(append.stream_id, "deleted")
@@ -314,7 +314,7 @@ class InMemoryStreamManager(StreamManagerBase):
         self.data.streams.pop(stream_id, None)
 
     def _purge(self, now: int) -> None:
-        """Make room now and then; until then `_find` hides what has expired."""
+        """Delete expired streams now and then; until then `_find` hides them."""
         if now - self.data.purged_at < PURGE_EVERY_MS:
             return
         self.data.purged_at = now

@@ -1,4 +1,4 @@
-"""Usage entries in dictionaries: by session, and which sessions lie below which."""
+"""Usage entries in dictionaries: by session, with the children of each session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class InMemoryUsageStore(UsageStoreBase):
         return self.insert_now(entries)
 
     def insert_now(self, entries: Iterable[UsageEntry]) -> int:
-        """Keep entries without waiting, so that another store's write can carry them; how many were new."""
+        """Store entries without waiting, so that another store's write can carry them; return how many were new."""
         new = 0
         for given in entries:
             kept = self._sessions.setdefault(given.session_id, {})
@@ -75,7 +75,7 @@ class InMemoryUsageStore(UsageStoreBase):
             self._below.setdefault(entry.session_id, set()).add(entry.sub_session_id)
 
     def _tree(self, session_id: str) -> set[str]:
-        """Return the session and all below it; a set, so that a circle ends."""
+        """Return the session and all its descendants; a set, so that a cycle ends."""
         tree = {session_id}
         todo = [session_id]
         while todo:

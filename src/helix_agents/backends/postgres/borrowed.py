@@ -28,7 +28,7 @@ LOOK_SECONDS = 0.005
 
 
 class Borrowed:
-    """A borrowed connection, since when, and whether it keeps prepared statements."""
+    """A borrowed connection, when it was borrowed, and whether it keeps prepared statements."""
 
     __slots__ = ("connection", "keeps_statements", "since")
 
@@ -40,7 +40,7 @@ class Borrowed:
 
 
 class BorrowedConnections:
-    """The connections that one driver holds of a pool."""
+    """The connections that one driver has borrowed from a pool."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -75,7 +75,8 @@ class BorrowedConnections:
         return Borrowed(connection, asyncio.get_running_loop().time())
 
     def give(self, lane: Borrowed, *, clean: bool) -> None:
-        """The batch is done. Not `clean`: something went wrong on the way, so the pool must look after it."""
+        """Return a connection after its batch. If it is not `clean`, something went wrong, and the pool must check
+        it."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         # One of our callers stands in the pool's own queue: it can be served only through the pool.
@@ -100,7 +101,7 @@ class BorrowedConnections:
             self._sweep = loop.call_later(LINGER_SECONDS, self._let_go)
 
     async def close(self) -> None:
-        """Give everything back to the pool."""
+        """Return all connections to the pool."""
         if self._sweep is not None:
             self._sweep.cancel()
         self._let_go()
@@ -141,7 +142,7 @@ class BorrowedConnections:
             self._serve_waiting()
 
     def _serve_waiting(self) -> None:
-        """A place is free in the pool: a caller that waits for one of our connections may ask there."""
+        """Let a waiting caller ask the pool for a connection, now that it has a free one."""
         while self._waiting and self._waiting[0].done():
             self._waiting.popleft()
         if self._waiting and self._held < self._pool.get_max_size():

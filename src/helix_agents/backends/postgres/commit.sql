@@ -73,7 +73,7 @@ CREATE OR REPLACE FUNCTION __agents_commit_create(
 ) LANGUAGE plpgsql AS $part$
 #variable_conflict use_column
 BEGIN
-  -- The parent's row is held, so that whoever deletes a tree finds the new leaf or is done before.
+  -- The parent's row is held, so that a deletion of the tree finds the new leaf or finishes before.
   PERFORM 1 FROM __agents_states WHERE session_id = _t[7] FOR KEY SHARE;
   INSERT INTO __agents_states (session_id, incarnation, agent_type, user_id, stream_id, parent_session_id,
     root_session_id, status, tags, metadata, output, error, failure_reason, pending_client_tool_calls,

@@ -45,7 +45,7 @@ _STANDS_FOR = "\x1d"
 """JSON and `escape_text` escape control characters, and ids have none: no text contains any of these."""
 
 MAX_INDEXED_BYTES = 600
-"""An entry of an index has room for 2,704 bytes: the id of the session, a key and a slot."""
+"""The longest key or slot stored as is: an index entry holds at most 2,704 bytes for session id, key and slot."""
 
 
 class CommitFunction:
@@ -63,7 +63,7 @@ class CommitFunction:
         self._qualified = qualified(self.name, schema)
         listed = text.partition("FUNCTION __agents_commit(")[2].partition(") RETURNS")[0]
         self.parameters = [" ".join(each.split()) for each in listed.split(",")]
-        """Each with its type, as the function declares them; the texts come last."""
+        """The parameters with their types, as the function declares them; the texts come last."""
 
     def call(self, *, as_list: bool, temporary: bool) -> str:
         """Return the statement that calls it, with its texts as one or as a list."""
@@ -74,7 +74,7 @@ class CommitFunction:
         return f"SELECT {name}({given}, {texts})"
 
     async def create(self, connection: Prepares, *, temporary: bool = False) -> None:
-        """Create the function and its parts; the caller has locked out others that might do the same.
+        """Create the function and its parts. The caller holds the lock that keeps other processes from doing the same.
 
         `temporary`: for this connection only, which needs no right in the schema.
         """
@@ -85,7 +85,7 @@ class CommitFunction:
 
 
 def arguments(commit: Commit, texts: Sequence[Text]) -> tuple[tuple[Any, ...], bool]:
-    """Return what the function is given, and whether the texts go as a list."""
+    """Return the arguments of the function, and whether the texts are passed as a list."""
     state = commit.state
     packed = _BETWEEN.join([_NULL if each is None else each for each in texts])
     as_list = packed.count(_BETWEEN) != len(texts) - 1
@@ -107,8 +107,8 @@ def arguments(commit: Commit, texts: Sequence[Text]) -> tuple[tuple[Any, ...], b
 
 
 def texts_of(commit: Commit, want: Iterable[CellName]) -> list[Text]:
-    """Return the commit as the function's texts: how the session's row changes, guards, and everything that hangs on
-    it."""
+    """Return the commit as the function's texts: the changes of the session's row, the guards, and all dependent
+    rows."""
     texts: list[Text] = _row(commit)
     if (copy := commit.copy) is not None:
         texts += _texts("copy", *copy)
@@ -140,7 +140,7 @@ def texts_of(commit: Commit, want: Iterable[CellName]) -> list[Text]:
 
 
 def place_of(name: CellName) -> tuple[str, str]:
-    """Return the columns of a cell: key and slot, or what stands for them in the index."""
+    """Return the columns of a cell: key and slot, or their digests if they are too long for the index."""
     return _place(escape_text(name.key)), _place(rows.slot_text(name.slot))
 
 
@@ -151,7 +151,7 @@ def _place(name: str) -> str:
 
 
 def _without_a_step(commit: Commit) -> list[Text]:
-    """Return what the commit that ends a step never has."""
+    """Return the texts that a commit which ends a step never has."""
     texts: list[Text] = []
     if commit.status is not None:
         texts += ("status", commit.status)
@@ -206,7 +206,7 @@ def _row(commit: Commit) -> list[Text]:
 
 
 class _CellTexts:
-    """Guards and changes of custom state, a cell that must hold something and changes in one go."""
+    """Builds the texts that guard and change custom state. A cell that is both guarded and changed appears once."""
 
     def __init__(self, custom: CustomChanges) -> None:
         self.texts: list[Text] = []
@@ -252,7 +252,7 @@ class _CellTexts:
             self._whole(whole, "all" if custom.replace_all else "keys")
 
     def _whole(self, keys: dict[str, KeyContent], word: str) -> None:
-        """All cells of these keys, one column after the other."""
+        """Add all cells of these keys, column by column."""
         names: list[str] = []
         slots: list[str] = []
         texts: list[str] = []
@@ -270,7 +270,7 @@ class _CellTexts:
         self.texts += (word, *columns, seen, text)
 
     def _column(self, name: str) -> str:
-        """Return what the index holds; the database has to know what it stands for."""
+        """Return the value that the index holds, and record the original if that is a digest."""
         place = _place(name)
         if place is not name:
             self.texts += ("name", place, name)
@@ -278,7 +278,7 @@ class _CellTexts:
 
 
 def _is_plain(text: Text) -> bool:
-    """Return whether a key holds one value, with nothing below it."""
+    """Return whether a key holds a single value and has no cells below it."""
     return text is not None and text != LIST and text != OBJECT
 
 

@@ -1,4 +1,4 @@
-"""Shared statements in the words of asyncpg: `$1` for `?1`, tables in a schema, many reads as one statement.
+"""Translate shared statements for asyncpg: `$1` for `?1`, tables in a schema, many reads as one statement.
 
 Knows text only. Names are qualified in the text and not by `search_path`, because a setting of the session is lost or,
 worse, kept for another client behind a transaction-mode pooler.
@@ -18,14 +18,15 @@ _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 
 
 def checked_schema(schema: str | None) -> str | None:
-    """Return the schema itself, if it is a plain name: it becomes part of statements."""
+    """Return the schema name. Raises `InvalidArgument` unless it is a plain identifier, because it becomes part of
+    statements."""
     if schema is not None and not _SCHEMA.fullmatch(schema):
         raise InvalidArgument(f"A schema name must be a plain identifier of at most 63 characters, not {schema!r}.")
     return schema
 
 
 def quoted(schema: str) -> str:
-    """Return the schema as statements name it; quotes keep capitals."""
+    """Return the schema name in quotes, which preserve capitals."""
     return f'"{schema}"'
 
 
@@ -47,7 +48,7 @@ def parameter_count(sql: str) -> int:
 
 
 def one_snapshot(statements: Sequence[Statement]) -> tuple[str, list[Value]]:
-    """Return several SELECTs as one, which returns an array of rows for each: one round trip, one moment."""
+    """Combine several SELECTs into one that returns an array of rows for each: one round trip, one snapshot."""
     params: list[Value] = []
     columns = []
     for statement in statements:

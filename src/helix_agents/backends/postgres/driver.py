@@ -69,11 +69,11 @@ class PostgresDriver:
         return await self._repeatedly(lambda connection: self._run(connection, statements, read_only), read_only)
 
     async def call(self, sql: str, params: Sequence[Any]) -> Any:
-        """Return one statement that writes, given in Postgres's own words; the first value of its first row."""
+        """Run one statement that writes, in Postgres's own SQL; return the first value of its first row."""
         return await self._repeatedly(lambda connection: connection.fetchval(sql, *params), read_only=False)
 
     async def commit(self, params: Sequence[Any], *, as_list: bool) -> str:
-        """Call the commit function; what it returns."""
+        """Call the commit function and return its result."""
         return await self._repeatedly(lambda connection: self._commit(connection, params, as_list), read_only=False)
 
     async def commit_along(
@@ -86,7 +86,7 @@ class PostgresDriver:
         append: Sequence[Statement],
         usage: Sequence[Statement],
     ) -> tuple[str, list[list[Row]]]:
-        """Call the commit function with an append and usage; what it returns, and the rows of the append.
+        """Call the commit function with an append and usage; return its result and the rows of the append.
 
         `place`: of the text, counted from one, that says where in the stream the checkpoint is; 0: there is none.
         """
@@ -104,14 +104,14 @@ class PostgresDriver:
             raise_translated(error)
 
     async def ensure_prepared(self, place: str) -> None:
-        """Make ready without changing the database. Raises `NotMigrated`, naming the place, if it lacks something."""
+        """Prepare without changing the database. Raises `NotMigrated`, naming the address, if something is missing."""
         try:
             await self._prepare(only_look_at=place)
         except Exception as error:
             raise_translated(error)
 
     async def close(self) -> None:
-        """Give the connections back to the pool, which stays open."""
+        """Return the connections to the pool, which stays open."""
         self._closed = True
         await self._lanes.close()
 
@@ -208,7 +208,7 @@ class PostgresDriver:
         return answers
 
     def _numbered(self, statements: Sequence[Statement]) -> tuple[list[int], list[str | None]]:
-        """Return statements as a batch function takes them."""
+        """Return statements in the form that a batch function takes."""
         return [self._operations[each.sql].number for each in statements], [
             each if each is None or each.__class__ is str else str(each)
             for statement in statements

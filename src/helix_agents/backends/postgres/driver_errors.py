@@ -1,4 +1,4 @@
-"""Translate errors of asyncpg, the server and the network to outcomes or errors of ours."""
+"""Translate errors of asyncpg, the server and the network into outcomes or the library's errors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ RETRYABLE = ("40001", "40P01")
 """Serialization failure and deadlock: the server has undone everything, so the same batch may be sent again."""
 
 LOST_STATEMENT = ("26000", "42P05")
-"""The prepared statement is on another server connection: a transaction-mode pooler is in between."""
+"""The prepared statement belongs to another server connection: there is a transaction-mode pooler in between."""
 
 NO_FUNCTION = "42883"
 NO_TABLE = "42P01"
 FORBIDDEN = "42501"
 
 _NOT_NOW = frozenset({"08", "53", "55", "57", "58", "40", "25"})
-"""Classes of SQLSTATE that pass: connection, resources, object state, operator, system, rollback, read-only."""
+"""Classes of SQLSTATE that are temporary: connection, resources, object state, operator, system, rollback,
+read-only."""
 
 _GUARD = "guard_"
 
@@ -33,7 +34,7 @@ def is_lost_connection(error: BaseException) -> bool:
 
 
 def raise_translated(error: Exception) -> NoReturn:
-    """Raise the outcome or the error of our tree that says the same; the original is its cause."""
+    """Raise the corresponding outcome or error of the library; the original is its cause."""
     if isinstance(error, HelixError | BatchRefused):
         raise error
     raise _translate(error) from error

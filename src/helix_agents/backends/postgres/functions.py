@@ -23,7 +23,7 @@ from ..sql_shared.queries import Queries, with_prefix
 from .dialect import numbered, parameter_count, qualified
 
 _GENERATION = "1"
-"""Part of the hash; goes up when the text below changes what a function does."""
+"""Part of the hash: increase it when the text below changes what a function does."""
 
 _STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", re.IGNORECASE)
 _WRITES = re.compile(r"\b(?:INSERT INTO|UPDATE|DELETE FROM) \w*__agents_|__agents_delete_tree\(")
@@ -36,11 +36,11 @@ _EXACT_IN_JSON = frozenset({"text", "int8", "int4", "int2", "bool"})
 
 MAX_PARAMETERS = 24
 _VARIABLES = {"text": ("t", ""), "int8": ("n", "::int8"), "int4": ("n", "::int8"), "float8": ("f", "::float8")}
-"""Types of parameters: the letter of their variables and how the text is read."""
+"""Types of parameters: the prefix of their variables, and how a value is read from its text."""
 
 
 class Operation(NamedTuple):
-    """Where a statement is to be found."""
+    """The position of a statement in its function."""
 
     function: str
     number: int
@@ -49,7 +49,7 @@ class Operation(NamedTuple):
 
 
 class Described(Protocol):
-    """A prepared statement, as far as it is of interest here."""
+    """The part of a prepared statement's interface that is used here."""
 
     def get_parameters(self) -> tuple[object, ...]: ...
 
@@ -57,7 +57,7 @@ class Described(Protocol):
 
 
 class Prepares(Protocol):
-    """A connection, as far as it is of interest here."""
+    """The part of a connection's interface that is used here."""
 
     async def prepare(self, query: str) -> Described: ...
 
@@ -65,7 +65,7 @@ class Prepares(Protocol):
 
 
 class ServerFunction(Protocol):
-    """What the driver calls on the server, and how it gets there."""
+    """A function on the server that the driver calls, and how to create it."""
 
     name: str
     function_names: tuple[str, ...]
@@ -77,7 +77,8 @@ class BatchFunction:
     """The function for the statements of one file."""
 
     def __init__(self, file: str, label: str, *, schema: str | None, prefix: str, own_writes: bool) -> None:
-        """`own_writes`: of the statements that write, only those that Postgres has words of its own for."""
+        """Derive the function. `own_writes`: of the statements that write, include only those with a Postgres
+        override."""
         self._queries = Queries(file, "postgres", prefix)
         self._schema = schema
         names = [name for name in self._queries.names() if _belongs(name, self._queries[name])]
@@ -94,12 +95,13 @@ class BatchFunction:
 
     @property
     def write_call(self) -> str:
-        """The call for a batch that writes: each statement sees what was committed before it."""
+        """The statement that calls the function for a batch that writes: each statement sees what was committed before
+        it."""
         return f"SELECT {qualified(self.name, self._schema)}($1::int[], $2::text[])"
 
     @property
     def read_call(self) -> str:
-        """The call for a batch that only reads: all statements see the same moment."""
+        """The statement that calls the function for a batch that only reads: all statements see one snapshot."""
         return f"SELECT {qualified(self._read_name, self._schema)}($1::int[], $2::text[])"
 
     def operations(self) -> dict[str, Operation]:
@@ -110,7 +112,7 @@ class BatchFunction:
         }
 
     async def create(self, connection: Prepares) -> None:
-        """Create both functions; the caller has locked out others that might do the same."""
+        """Create both functions. The caller holds the lock that keeps other processes from doing the same."""
         branches: dict[int, str] = {}
         for number, (name, text) in enumerate(self.statements.items()):
             sql = qualified(text, self._schema)
@@ -132,7 +134,7 @@ class BatchFunction:
 
 
 def _belongs(name: str, text: str) -> bool:
-    """Return whether this is a statement: not a part of one, and not a pattern that is completed elsewhere."""
+    """Return whether this is a whole statement, not a fragment or a template that other code completes."""
     if name in _NOT_AS_JSON:
         return False
     return bool(_STATEMENT.match(text)) and "{" not in re.sub(r"'[^']*'", "", text) and "__agents_doomed" not in text
@@ -156,7 +158,7 @@ def _branch(name: str, sql: str, types: list[str], columns: list[str]) -> str:
 
 
 def _decide(branches: dict[int, str], numbers: list[int], depth: int) -> str:
-    """Halve the choice again and again: a chain of ELSIF would cost more than many a statement."""
+    """Return a binary decision tree: a long chain of ELSIF would cost more than many of the statements."""
     if not numbers:
         return "NULL;"
     if len(numbers) == 1:

@@ -1,4 +1,4 @@
-"""A commit that takes chunks and usage along, as the call of one function: append, note, commit.
+"""A commit that carries chunks and usage, as one function call: append, record usage, commit.
 
 The function calls the three that are there already. The append comes first, because the checkpoint notes where in the
 stream it ends; what a later part refuses undoes the earlier ones.

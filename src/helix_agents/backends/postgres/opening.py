@@ -30,7 +30,7 @@ OPTIONS = {
     "listen_dsn",
     *STREAM_OPTIONS,
 }
-"""Ours; all other parameters of the address (sslmode, application_name, ...) are asyncpg's."""
+"""Our own options; all other parameters of the address (sslmode, application_name, ...) belong to asyncpg."""
 
 POOL_SIZE = 10
 COMMAND_TIMEOUT_SECONDS = 60.0
@@ -38,7 +38,7 @@ STATEMENT_CACHE_SIZE = 100
 
 
 class QuietConnection(asyncpg.Connection[asyncpg.Record] if TYPE_CHECKING else asyncpg.Connection):  # type: ignore[misc]
-    """A connection of a pool that only we use: there is nothing to reset, so it goes back without a query."""
+    """A connection of a pool that only this library uses: there is nothing to reset, so releasing it costs no query."""
 
     def get_reset_query(self) -> str:
         return ""
@@ -46,9 +46,9 @@ class QuietConnection(asyncpg.Connection[asyncpg.Record] if TYPE_CHECKING else a
 
 @asynccontextmanager
 async def open_postgres(url: StoresUrl) -> AsyncIterator[Stores]:
-    """Options: schema, prefix (of tables), pool_size, command_timeout_seconds, transaction_pooler=1 (a pooler in
-    transaction mode is in between), listen_dsn (an address that goes past it), and those of streams.
-    """
+    """Open the stores. Options: schema, prefix (of tables), pool_size, command_timeout_seconds, transaction_pooler=1
+    (there is a pooler in transaction mode in between), listen_dsn (an address that bypasses it), and those of
+    streams."""
     url.ensure_server()
     async with AsyncExitStack() as opened:
         # Each is closed from the moment it is there: what comes after it may refuse its options.
@@ -109,7 +109,7 @@ async def _open_pool(url: StoresUrl) -> Any:
 
 
 def _dsn(url: StoresUrl) -> str:
-    """Return the address as asyncpg understands it: without what is ours."""
+    """Return the address as asyncpg understands it, without our own options."""
     others = urlencode({name: value for name, value in url.options.items() if name not in OPTIONS})
     return f"postgresql:{url.place}" + (f"?{others}" if others else "")
 

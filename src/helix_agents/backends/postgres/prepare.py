@@ -39,7 +39,7 @@ FILES = (
 
 
 class Found(NamedTuple):
-    """What a database has already."""
+    """The tables and functions that a database already has."""
 
     versions: list[int]
     functions: frozenset[str]
@@ -86,7 +86,7 @@ async def prepare_database(
     prefix: str,
     only_look_at: str | None = None,
 ) -> frozenset[str]:
-    """Look, and migrate if something is missing; return the names of the batch functions that are there.
+    """Check the database, and migrate it if something is missing; return the names of its batch functions.
 
     With `only_look_at`, the address for people, nothing is changed: missing tables are `NotMigrated`.
     """
@@ -192,7 +192,7 @@ class _InTransaction:
             ]
 
     async def close(self) -> None:
-        """The connection is the caller's."""
+        """Do nothing: the connection belongs to the caller."""
 
     def _text(self, statement: Statement) -> str:
         return numbered(qualified(statement.sql, self._schema))

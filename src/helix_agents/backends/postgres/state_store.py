@@ -33,7 +33,7 @@ _REF_FIELDS = (
     "started_at",
     "completed_at",
 )
-"""In the order in which `update_ref` takes them."""
+"""The columns in the order in which `update_ref` takes them."""
 
 
 class PostgresStateStore(SqlStateStore):

@@ -1,4 +1,4 @@
-"""Streams on a Postgres pool: the SQL verbs, the driver and NOTIFY, put together."""
+"""Streams on a Postgres pool: combines the SQL verbs, the driver and NOTIFY."""
 
 from __future__ import annotations
 

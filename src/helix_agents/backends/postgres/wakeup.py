@@ -40,7 +40,7 @@ LOOK_OFTEN_SECONDS = 0.025
 LOOK_TIMEOUT_SECONDS = 5.0
 ANNOUNCE_EVERY_SECONDS = 0.001
 MAX_PAYLOAD_BYTES = 7_500
-"""Postgres takes 8,000."""
+"""The longest payload we send; Postgres accepts 8,000 bytes."""
 
 _NOTIFY = (
     "SELECT count(pg_notify($1::text, payload)) FROM unnest($2::text[]) AS payload, "
@@ -105,7 +105,7 @@ class PostgresWakeup(Wakeup):
     # -- telling
 
     async def _announce(self) -> None:
-        """Tell of all changes; those that come meanwhile go with the next message."""
+        """Announce all changes; those that arrive in the meantime go out with the next message."""
         while self._changed:
             changed, self._changed = self._changed, set()
             payloads = [*_payloads(self._token, changed)]
@@ -200,7 +200,7 @@ class PostgresWakeup(Wakeup):
         return list(await self._connection.fetch(sql, watched, timeout=LOOK_TIMEOUT_SECONDS))
 
     def _compare(self, heads: list[Any]) -> None:
-        """Wake the readers of streams that have moved since the last look; no other reader has to read anything."""
+        """Wake the readers of streams that have changed since the last check; no other reader reads anything."""
         found = {head[0]: tuple(head) for head in heads}
         for stream_id, seen in list(self._watched.items()):
             now = found.get(stream_id, ())
@@ -223,4 +223,4 @@ def _payloads(token: str, stream_ids: set[str]) -> list[str]:
 
 
 def _nobody(_stream_id: str | None) -> None:
-    """Before any reader listens."""
+    """Ignore changes until a reader listens."""

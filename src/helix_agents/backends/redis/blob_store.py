@@ -35,7 +35,7 @@ class RedisBlobStore(BlobStoreBase):
         self._runner = Runner(self._servers)
 
     async def close(self) -> None:
-        """Let go of the connections that this store opened itself; the client stays open."""
+        """Close the connections that this store opened itself; the client stays open."""
         await self._servers.close()
 
     async def _write_pieces(self, space: str, digest: str, first: int, pieces: list[bytes]) -> None:

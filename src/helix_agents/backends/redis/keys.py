@@ -33,14 +33,14 @@ STATIC = (
     ":subsession:ids",
     ":branches",
 )
-"""The keys that a session has at most once. `lua/words.lua` holds the same list: all expire together."""
+"""The keys that a session has at most once. `lua/words.lua` has the same list: all of them expire together."""
 
 IN_EVERY_COMMIT = 10
-"""As many of them, the first, are declared by every program: the script knows them by their places."""
+"""How many of them, from the first, every program declares: the script knows them by position."""
 
 
 def checked_prefix(prefix: str) -> str:
-    """Return the prefix without trailing colons, or `InvalidArgument`: braces would move the hash tag."""
+    """Return the prefix without trailing colons. Raises `InvalidArgument` for braces, which would move the hash tag."""
     ensure_id(prefix, "prefix")
     if not prefix.strip(":"):
         raise InvalidArgument(f"prefix must contain more than colons, not {prefix!r}.")
@@ -65,7 +65,7 @@ class SessionKeys:
     checkpoint_ids: str
     """HASH: short checkpoint id -> its number, from 1."""
     undo: str
-    """LIST: how to take back every change of custom state since the first checkpoint."""
+    """LIST: how to undo every change of custom state since the first checkpoint."""
     history: str
     """SET: names of the lists and objects that were replaced as a whole and are kept for older checkpoints."""
     staging: str
@@ -79,7 +79,7 @@ class SessionKeys:
     ref_ids: str
     """LIST: sub-session ids in the order in which they were added."""
     branches: str
-    """HASH: what is known about branches, and what was put aside of them."""
+    """HASH: the records of branches, and the ends that were put aside."""
 
     def __init__(self, prefix: str, session_id: str) -> None:
         self.session_id = session_id
@@ -120,7 +120,7 @@ class SessionKeys:
 
 
 def run_key(prefix: str, run_id: str) -> str:
-    """STRING: the session that a run belongs to."""
+    """STRING: the id of the session that a run belongs to."""
     return f"{prefix}:run:{{{run_id}}}"
 
 
@@ -148,7 +148,7 @@ class IndexKeys:
 
     @cached_property
     def deadlines(self) -> str:
-        """ZSET: session id -> when it may have expired, to look after it then."""
+        """ZSET: session id -> when it may have expired and must be checked."""
         return f"{self._head}:deadlines"
 
     @cached_property
@@ -163,7 +163,7 @@ class IndexKeys:
 
 
 def member_of(created_at: int, session_id: str) -> str:
-    """Return a session in an index: text order is the order of `(created_at, session_id)`."""
+    """Return the index member of a session: members sort by `(created_at, session_id)`."""
     return f"{created_at:016d}:{session_id}"
 
 
@@ -184,7 +184,7 @@ def labels_of(state: SessionState) -> list[str]:
 
 
 def metadata_facet(key: str, text: str) -> str:
-    """Metadata may be long and hold anything, so its facet is a digest; what is found is compared anyway."""
+    """Return the facet of one metadata entry: a digest, because metadata may be long. Matches are compared in full."""
     return f"meta={hashlib.blake2b(encode([key, text]).encode(), digest_size=12).hexdigest()}"
 
 
@@ -194,7 +194,7 @@ def status_facet(status: str) -> str:
 
 
 def digest_of(state: SessionState) -> str:
-    """Return what the session itself remembers of its labels, to notice a change without sending them all."""
+    """Return the digest of the labels that a session stores, to notice a change without sending all labels."""
     metadata = tuple(sorted(state.metadata.items()))
     return _digest(
         state.agent_type, state.parent_session_id, state.user_id, tuple(state.tags), metadata, state.expires_at
@@ -212,7 +212,7 @@ def short_checkpoint_id(session_id: str, checkpoint_id: str) -> str:
 
 
 def field_name(key: str) -> str:
-    """Return a key of custom state as a name that Redis can hold; lone surrogates have no UTF-8."""
+    """Return a custom state key as a name that Redis can store; lone surrogates have no UTF-8."""
     return escape_text(key)
 
 
@@ -231,7 +231,7 @@ class StreamKeys(NamedTuple):
 
     @property
     def session(self) -> str:
-        """The main key of the session that has the name of the stream."""
+        """The main key of the session whose id is the stream's id."""
         prefix, _, tag = self.meta.rpartition(":stream:meta:")
         return f"{prefix}:session:{tag}"
 
@@ -254,11 +254,11 @@ class UsageKeys:
         return SessionKeys(self._prefix, session_id).main
 
     def below(self, session_id: str) -> str:
-        """SET: the sessions directly below."""
+        """SET: the children of a session."""
         return f"{self._head}:below:{session_id}"
 
     def above(self, session_id: str) -> str:
-        """SET: the sessions directly above."""
+        """SET: the parents of a session."""
         return f"{self._head}:above:{session_id}"
 
 
@@ -298,7 +298,7 @@ class MemoryKeys:
         return f"{self._prefix}:memory:texts:{{{entity_id}}}"
 
     def words(self, entity_id: str) -> str:
-        """ZSET: word and memory id; all scores are 0, so that a range of texts finds words by their beginning."""
+        """ZSET: word and memory id; all scores are 0, so that a lexical range finds words by prefix."""
         return f"{self._prefix}:memory:words:{{{entity_id}}}"
 
     def embeddings(self, entity_id: str) -> str:

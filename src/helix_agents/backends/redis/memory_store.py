@@ -48,7 +48,7 @@ class RedisMemoryStore(MemoryStoreBase):
         self._runner = Runner(self._servers)
 
     async def close(self) -> None:
-        """Let go of the connections that this store opened itself; the client stays open."""
+        """Close the connections that this store opened itself; the client stays open."""
         await self._servers.close()
 
     # -- writing
@@ -132,7 +132,7 @@ class RedisMemoryStore(MemoryStoreBase):
         return program, removed
 
     async def _tidy(self, entity_id: str, source: str | None) -> None:
-        """Entries of the entity that no longer have memories go."""
+        """Remove the entity's entries that no longer have memories."""
         async for _ in self._summaries(entity_id, source):
             pass
 

@@ -49,7 +49,7 @@ CLIENT_OPTIONS = {
 
 @asynccontextmanager
 async def open_redis(url: StoresUrl) -> AsyncIterator[Stores]:
-    """Options: prefix, session_ttl_seconds, and those of streams."""
+    """Open the stores. Options: prefix, session_ttl_seconds, and those of streams."""
     url.only(OPTIONS | CLIENT_OPTIONS)
     url.ensure_server()
     prefix = url.option("prefix", str, "agent")
@@ -87,7 +87,7 @@ def _client(url: StoresUrl) -> Client:
 
 
 def _refused(url: StoresUrl, error: Exception) -> InvalidArgument:
-    """Without the cause: it may quote the address with its password."""
+    """Return the error without its cause, which may quote the address with its password."""
     return InvalidArgument(f"{url.shown} cannot be opened: {url.without_secrets(error)}")
 
 

@@ -16,7 +16,6 @@ from ...clock import Clock, IdSource, random_id, system_clock
 from ...errors import StoreCorrupt, StreamFenced, StreamNotActive
 from ...retry import OUTAGE
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS, PRODUCER_MEMORY_MS, StreamManagerBase
-from ...streams.contract import StreamInfo
 from ...streams.records import Append, NewChunk, StoredText, StreamHead, StreamPage, StreamStart
 from ...types import StreamStatus
 from .client.connection import Client
@@ -25,12 +24,12 @@ from .client.servers import Servers
 from .keys import StreamKeys, checked_prefix
 from .program.runner import STREAM, Refused, evaluate, is_forbidden
 from .program.streams_without_scripts import MultiStreams
-from .program.vocabulary import AppendWords, Program
+from .program.vocabulary import Program, StreamWords
 from .sessions.session_hash import as_fields
 from .wakeup import ChannelWakeup
 
 REPEATABLE = frozenset({"open", "status", "delete"})
-"""Changes that are sent again when their reply was lost. Appends are repeated by the writer; a rewind leaves a mark."""
+"""Changes that are sent again if their reply was lost. The writer repeats appends itself; a rewind leaves a marker."""
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -119,31 +118,34 @@ class RedisStreamManager(StreamManagerBase):
         )
         return _stored_at(stream_id, fence, outcome.decode(), *detail)
 
-    def starting(self, stream_id: str, *, fence: int, seen: StreamInfo | None) -> StreamStart | None:
-        return None  # programs append to a stream, but do not open or reset one
-
-    # -- appending with a commit
+    # -- changes that a program of the same slot makes
 
     def append_with(self, program: Program, append: Append) -> None:
-        """Let a program of the same slot append these chunks."""
-        now = append.now
-        about = AppendWords(
-            append.producer_id,
-            append.counter,
-            "" if append.fence is None else append.fence,
+        """Add an append to a program."""
+        keys, about = self._words(append)
+        chunks = [(chunk.step, chunk.text) for chunk in append.chunks]
+        program.append(keys, about, (append.producer_id, append.counter), append.ends, chunks)
+
+    def start_with(self, program: Program, start: StreamStart) -> None:
+        """Add the start of a turn's stream to a program."""
+        program.start(*self._words(start), start, PRODUCER_MEMORY_MS)
+
+    def _words(self, change: Append | StreamStart) -> tuple[StreamKeys, StreamWords]:
+        now = change.now
+        words = StreamWords(
+            "" if change.fence is None else change.fence,
             now,
             self._expired_before(now),
             self.ttl_seconds * 1000,
             self.max_chunks,
-            self._channels.channel(append.stream_id),
+            self._channels.channel(change.stream_id),
         )
-        chunks = [(chunk.step, chunk.text) for chunk in append.chunks]
-        program.append(StreamKeys.of(self._prefix, append.stream_id), about, append.ends, chunks)
+        return StreamKeys.of(self._prefix, change.stream_id), words
 
-    def stored_before(self, append: Append, refused: Refused) -> int:
-        """Return the sequence of an append that was stored earlier; raise if the stream rejects it."""
+    def stored_before(self, change: Append | StreamStart, refused: Refused) -> int:
+        """Return the sequence of an append that was stored earlier; raise if the stream rejects the change."""
         _, outcome, detail = refused.reason.split(":")
-        return _stored_at(append.stream_id, append.fence, outcome, detail)
+        return _stored_at(change.stream_id, change.fence, outcome, detail)
 
     async def _set_status(
         self,

@@ -29,7 +29,7 @@ from .sessions.session_hash import as_fields, as_texts, struct_text
 
 SEPARATOR = "\x1f"
 INDEX = ""
-"""The program of what concerns many sessions, among those of single ones."""
+"""The key of the index program, among the programs of single sessions."""
 PAGE = 500
 RECENT_MS = 86_400_000
 
@@ -44,7 +44,7 @@ class RedisUsageStore(UsageStoreBase):
         self._runner = Runner(self._servers)
 
     async def close(self) -> None:
-        """Let go of the connections that this store opened itself; the client stays open."""
+        """Close the connections that this store opened itself; the client stays open."""
         await self._servers.close()
 
     async def _insert(self, entries: list[UsageEntry]) -> int:
@@ -81,7 +81,7 @@ class RedisUsageStore(UsageStoreBase):
         return self._keys.entries(entry.session_id), entry.id, struct_text(entry)
 
     def _enter(self, program: Program, entries: Iterable[UsageEntry]) -> None:
-        """Enter the entries in the order by time, and link their sessions."""
+        """Add the entries to the order by time, and link their sessions."""
         for entry in entries:
             program.do("ZADD", self._keys.by_time, "NX", str(entry.timestamp), _member(entry))
             for above, below in _links(entry):
@@ -91,19 +91,19 @@ class RedisUsageStore(UsageStoreBase):
     # -- recording with a commit
 
     async def announce(self, entries: list[UsageEntry]) -> None:
-        """Write what another slot has to know before a program records these entries."""
+        """Write the index entries in other slots before a program records these entries."""
         if entries and self._servers.is_cluster:
             program = self._programs(())[INDEX]
             self._enter(program, entries)
             await self._runner.run(program)
 
     async def retract(self, entries: list[UsageEntry]) -> None:
-        """Take an announcement back, after the program was refused."""
+        """Remove the index entries again, after the program was rejected."""
         if entries and self._servers.is_cluster and (gone := await self._unknown(entries)):
             await self._servers.one(self._keys.by_time, "ZREM", self._keys.by_time, *map(_member, gone))
 
     def record_with(self, program: Program, entries: list[UsageEntry]) -> None:
-        """Let a program of the entries' slot record them."""
+        """Add the entries to a program that runs in their slot."""
         if not self._servers.is_cluster:
             self._enter(program, entries)
         for entry in entries:
@@ -155,7 +155,7 @@ class RedisUsageStore(UsageStoreBase):
         return {member.decode(): int(float(score)) for member, score in found}
 
     async def _read(self, members: dict[str, int]) -> tuple[list[UsageEntry], dict[str, int]]:
-        """Return the entries that are there, and the members without one."""
+        """Return the entries that exist, and the index members whose entry does not."""
         places = [member.split(SEPARATOR) for member in members]
         wanted = [(self._keys.entries(session_id), entry_id) for session_id, entry_id in places]
         replies = await self._servers.each([(key, ("HGET", key, entry_id)) for key, entry_id in wanted])
@@ -163,7 +163,7 @@ class RedisUsageStore(UsageStoreBase):
         return [_entry(reply.decode()) for reply in replies if reply is not None], missing
 
     async def _forget(self, members: dict[str, int]) -> int:
-        """Remove what expired entries left in the order by time. One that is recent may be about to be recorded."""
+        """Remove index members of expired entries. A recent one may belong to an entry that is about to be recorded."""
         before = self._clock() - RECENT_MS
         gone = [member for member, timestamp in members.items() if timestamp < before]
         return int(await self._servers.one(self._keys.by_time, "ZREM", self._keys.by_time, *gone)) if gone else 0
@@ -194,7 +194,7 @@ class RedisUsageStore(UsageStoreBase):
     async def _removing(
         self, tree: list[str], gone: set[str], *, links: bool
     ) -> tuple[dict[str, Program], dict[str, int]]:
-        """Return what deletes the sessions of a tree, and how many entries each of them has.
+        """Return the programs that delete the sessions of a tree, and how many entries each session has.
 
         `gone`: the members of the order by time that have to go, those of earlier attempts included.
         """
@@ -225,7 +225,7 @@ class RedisUsageStore(UsageStoreBase):
         return programs, counts
 
     async def _tree(self, session_id: str) -> list[str]:
-        """Return the session and all below it; each once, so that a circle ends."""
+        """Return the session and all its descendants; each once, so that a cycle ends."""
         tree, level = {session_id: None}, [session_id]
         while level:
             asked = [("SMEMBERS", self._keys.below(each)) for each in level]
@@ -256,7 +256,7 @@ def _entry(text: str) -> UsageEntry:
 
 
 def _fits(entry: UsageEntry, wanted: UsageFilter) -> bool:
-    """Return whether an entry is asked for; a field that its kind does not have never fits."""
+    """Return whether an entry matches; a field that its kind does not have never matches."""
     asked = msgspec.structs.asdict(wanted)
     for name in ("run_id", "model", "tool_name", "source"):
         if asked[name] is not None and getattr(entry, name, None) != asked[name]:

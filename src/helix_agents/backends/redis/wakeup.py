@@ -1,7 +1,7 @@
 """Notify a process of changes that others made to streams: one subscription for all its readers.
 
-Every write publishes on the stream's channel in the same atomic step. A message only says "look again", so nothing is
-lost with one: after a reconnect everything is looked at. Channels reach every node of a cluster, which a blocking XREAD
+Every write publishes on the stream's channel in the same atomic step. A message only says "check again", so losing one
+is harmless: after a reconnect every stream is checked. Channels reach every node of a cluster, which a blocking XREAD
 on streams in different slots could not.
 """
 
@@ -39,7 +39,7 @@ class ChannelWakeup(Wakeup):
         self._background: set[asyncio.Task[None]] = set()
 
     def channel(self, stream_id: str) -> str:
-        """Return where changes of a stream are published."""
+        """Return the channel on which changes of a stream are published."""
         return f"{self._prefix}{{{stream_id}}}"
 
     async def start(self, wake: Wake) -> None:
@@ -111,7 +111,7 @@ class ChannelWakeup(Wakeup):
     # -- tasks
 
     async def _listen(self) -> None:
-        """Hear messages; when the connection breaks, open another and look at everything."""
+        """Receive messages; if the connection breaks, open another and check every stream."""
         attempt = 0
         while True:
             try:
@@ -136,7 +136,7 @@ class ChannelWakeup(Wakeup):
             self._wake(channel[len(self._prefix) + 1 : -1])
 
     async def _keep_awake(self) -> None:
-        """A connection that has died silently looks like one on which nothing happens: ask it."""
+        """Ping the connection: one that died silently looks like one without messages."""
         while True:
             await asyncio.sleep(PING_SECONDS)
             if self._connection is None:

@@ -1,4 +1,4 @@
-"""What lives beside the sessions in one database: streams and usage, whose rows a commit can take along."""
+"""The stores beside a state store in one database: streams and usage, whose rows a commit can carry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SqlBeside(Beside[SqlStreamManager, SqlUsageStore]):
     """The stores on the driver of a state store."""
 
     async def prepare(self) -> None:
-        """Create the tables of both, unless they are there: a transaction cannot do that on its way."""
+        """Create the tables of both if they do not exist: a transaction cannot do that later."""
         for driver in (self.streams.driver, self.usage.driver):
             if isinstance(driver, MigratedDriver) and not driver.ready:
                 await driver.migrate()
@@ -33,7 +33,7 @@ class SqlBeside(Beside[SqlStreamManager, SqlUsageStore]):
         return self.usage.insertion(self.usage.checked(along.usage)) if along.usage else []
 
     async def landed(self, along: Along, answers: list[list[Row]]) -> int:
-        """After the transaction: wake the readers, and return the sequence of the last chunk."""
+        """Wake the readers after the transaction; return the sequence of the last chunk."""
         sequence = 0 if along.append is None else await self.streams.appended(along.append, answers)
         if along.start is not None:
             await self.streams.started(along.start)
@@ -42,7 +42,8 @@ class SqlBeside(Beside[SqlStreamManager, SqlUsageStore]):
         return sequence
 
     async def refused(self, commit: Commit, along: Along, refused: BatchRefused) -> Applied:
-        """Return why the stream undid a commit. What had been stored before has happened as a whole."""
+        """Return why the stream undid a commit. If its chunks were stored before, the whole write has happened
+        before."""
         if along.start is not None:
             await self.streams.start_refused(along.start)
         assert along.append is not None

@@ -45,7 +45,7 @@ class SqlDriver(Protocol):
         """The longest text one parameter may hold; longer bulk data is split over statements."""
 
     async def batch(self, statements: Sequence[Statement], *, read_only: bool = False) -> list[list[Row]]:
-        """Run all statements in one transaction, all of them or none; returns the rows of each.
+        """Run all statements in one transaction, all of them or none; return the rows of each.
 
         `read_only` promises that nothing is written; the rows then come from one consistent snapshot.
         Raises `BatchRefused` when a guard undid the batch, `StoreUnavailable` and other `StoreError`s else.

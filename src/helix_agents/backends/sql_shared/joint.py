@@ -1,4 +1,4 @@
-"""Commits that carry chunks and usage where a transaction can be looked at from inside: SQLite and Durable Objects."""
+"""Commits that carry chunks and usage, where a transaction can read before it writes: SQLite and Durable Objects."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .state.store import as_commit_refusal
 from .streams.planned_append import Appended, AppendPlan, PlannedAppends, planned_appends
 
 Load = tuple[Request, AppendPlan | None, list[Statement], int]
-"""A commit, its append, other statements before it, and how many chunks come after the checkpoint's place."""
+"""A commit, its append, statements to run before it, and how many chunks come after the checkpoint's position."""
 
 
 class JointCommits:
-    """Append, note, commit, for tables with one prefix."""
+    """Appends, records usage and commits, for tables with one prefix."""
 
     def __init__(self, commits: PlannedCommits, appends: PlannedAppends) -> None:
         self._commits = commits
         self._appends = appends
 
     def run(self, connection: RowConnection, loads: Sequence[Load]) -> list[tuple[Answer, Appended]]:
-        """Make all of it visible. Raises if one is refused: what came before it has to be undone with it."""
+        """Apply all loads. Raises if one is rejected: the earlier ones must then be undone with it."""
         requests: list[Request] = []
         places: list[Appended] = []
         for (commit, want), plan, noting, after in loads:
@@ -52,7 +52,7 @@ class JointCommits:
 
 @cache
 def joint_commits(prefix: str) -> JointCommits:
-    """Return the object for tables with that prefix. Stores on one driver share it, and so share transactions."""
+    """Return the object for tables with that prefix. Stores on one driver share it, and therefore transactions."""
     return JointCommits(planned_commits(prefix), planned_appends(prefix))
 
 
@@ -63,7 +63,7 @@ async def apply_along(
     want: tuple[CellName, ...],
     run: Callable[[Load], Awaitable[tuple[Answer, Appended]]],
 ) -> tuple[Applied, CellTexts]:
-    """Apply a commit with what goes along. `run` runs `JointCommits` in a transaction."""
+    """Apply a commit with the chunks and usage it carries. `run` runs `JointCommits` in a transaction."""
     streams = beside.streams
     plan = None if along.append is None else streams.planned(along.append)
     before = [] if along.start is None else streams.starting_statements(along.start)

@@ -29,11 +29,11 @@ class Queries:
         own = {} if dialect == "sqlite" else _load(f"{name}.{dialect}_overrides.sql", package, missing_ok=True)
         texts = _load(f"{name}.sql", package) | own
         self.own_names = own.keys()
-        """Those that this dialect says in its own words."""
+        """The names of statements that this dialect overrides."""
         self.texts = {key: with_prefix(text, prefix) for key, text in texts.items()}
 
     def __call__(self, name: str, *params: Value) -> Statement:
-        """Return the statement of that name with its parameters."""
+        """Return the named statement with its parameters."""
         return Statement(self.texts[name], params)
 
     def __getitem__(self, name: str) -> str:
@@ -45,7 +45,7 @@ class Queries:
 
 
 def with_prefix(sql: str, prefix: str) -> str:
-    """Return the same SQL for an application that keeps its tables apart by a prefix."""
+    """Return the same SQL for an application whose tables have a prefix."""
     if not prefix:
         return sql
     if not _PREFIX.fullmatch(prefix):

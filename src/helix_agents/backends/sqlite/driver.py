@@ -40,7 +40,7 @@ D1_LIMITS = {
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 10,
     sqlite3.SQLITE_LIMIT_LENGTH: 2_000_000,
 }
-"""What Cloudflare D1 allows, so that the fast local tests meet its limits."""
+"""The limits of Cloudflare D1, so that fast local tests also run within them."""
 
 
 class SqliteDriver:
@@ -60,7 +60,7 @@ class SqliteDriver:
         self._d1_limits = d1_limits
         self._jobs = JobQueue()
         self._unanswered: list[Job] = []
-        """Jobs whose writes are on the disk, and whose answers go out with the next sync."""
+        """Jobs whose writes are on disk, and whose callers are notified with the next sync."""
         self._sync_is_cheap = False
         """Whether the last sync took less time than the work before it, so that smaller groups pay off."""
         self._patient = True
@@ -79,8 +79,8 @@ class SqliteDriver:
         return await self._submit(_snapshots if read_only else _batches, statements, read_only=read_only)
 
     def call(self, work: Work[Item, Answer], item: Item) -> asyncio.Future[Answer]:
-        """Let a function look and write in a transaction, on the worker thread; calls of the same function that wait
-        together are one call with all their items.
+        """Run a function that reads and writes in a transaction, on the worker thread; calls of the same function that
+        wait at the same time become one call with all their items.
 
         It may be run again if the transaction was lost, so it must change nothing but the database.
         """
@@ -126,7 +126,7 @@ class SqliteDriver:
             _close(connection)
 
     def _answer_last_group(self) -> None:
-        """Answer the group before this one."""
+        """Resolve the jobs of the previous group."""
         answer(self._unanswered)
         self._unanswered = []
 
@@ -154,7 +154,7 @@ class SqliteDriver:
         return connection
 
     def _serve(self, connection: sqlite3.Connection, jobs: list[Job]) -> list[Job]:
-        """Do the jobs; resolve those that only read, and return the others."""
+        """Run the jobs; resolve those that only read, and return the others."""
         # A job that was cancelled while it waited is never done: it must not overtake a later look.
         jobs = [job for job in jobs if not job.future.cancelled()]
         reads = [job for job in jobs if job.read_only]
@@ -173,7 +173,7 @@ class SqliteDriver:
         return writes
 
     def _read(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
-        """Let the jobs see one snapshot; if one fails, each has its own."""
+        """Run the jobs on one snapshot; if one fails, run each on its own."""
         try:
             self._set_patience(connection)
             run(connection, jobs)
@@ -185,7 +185,7 @@ class SqliteDriver:
                 self._read(connection, [job])
 
     def _commit_together(self, connection: sqlite3.Connection, jobs: list[Job], *, savepoints: bool = False) -> bool:
-        """Run the jobs in one transaction. False if it was lost as a whole and some job deserves another try."""
+        """Run the jobs in one transaction. Return False if it was lost as a whole and some job deserves another try."""
         try:
             self._begin(connection)
             begun = time.perf_counter()
@@ -220,7 +220,7 @@ class SqliteDriver:
         connection.execute("BEGIN IMMEDIATE")
 
     def _set_patience(self, connection: sqlite3.Connection, *, patient: bool = True) -> None:
-        """Wait for locks of other processes from now on, or do not."""
+        """Set whether to wait for locks of other processes."""
         if patient != self._patient:
             seconds = self._busy_timeout_seconds if patient else 0
             connection.execute(f"PRAGMA busy_timeout={round(seconds * 1000)}")
@@ -257,7 +257,8 @@ def _rows(connection: sqlite3.Connection, statement: Statement) -> list[Row]:
 
 
 def _close(connection: sqlite3.Connection) -> None:
-    """Close; a connection that wrote first empties the log, which holds copies of deleted rows, if nobody uses it."""
+    """Close. A connection that wrote first empties the log, which holds copies of deleted rows, if no other process
+    uses it."""
     if connection.total_changes:
         with contextlib.suppress(sqlite3.Error):
             connection.execute("PRAGMA busy_timeout=0")

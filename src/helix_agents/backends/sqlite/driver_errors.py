@@ -1,4 +1,4 @@
-"""Translate errors of SQLite to outcomes or errors of ours."""
+"""Translate errors of SQLite into outcomes or the library's errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..sql_shared.state.refusals import refused_batch
 
 
 def translated(error: BaseException, path: str) -> BaseException:
-    """Return an error of the driver as an outcome or an error of our own, with its cause."""
+    """Return an error of the driver as an outcome or an error of the library, with its cause."""
     ours: BaseException
     text = str(error)
     if isinstance(error, HelixError | BatchRefused | CommitRefused):

@@ -27,12 +27,12 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 Work = Callable[[sqlite3.Connection, Sequence[Item]], Sequence[Answer | Exception]]
-"""What jobs of one kind do in their transaction, all at once: an answer for each. One whose answer is an exception has
-written nothing; if the work raises, all of it is undone."""
+"""What jobs of one kind do in their transaction, all in one call: it returns a result for each job. A job whose result
+is an exception has written nothing; if the work raises, all of it is undone."""
 
 
 class Job:
-    """An item for some work, and the future that waits for its answer. Made in the event loop of its caller."""
+    """An item of work, and the future of its result. Created in the event loop of its caller."""
 
     __slots__ = ("answer", "error", "future", "item", "loop", "read_only", "work")
 
@@ -47,7 +47,7 @@ class Job:
 
 
 class JobQueue:
-    """Jobs in the order in which they came."""
+    """Jobs in the order of their arrival."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
@@ -73,8 +73,7 @@ class JobQueue:
         return bool(self._second_half) or not self._queue.empty()
 
     def take(self, *, halve: bool) -> list[Job]:
-        """Return all jobs that wait, or half of them. If there are none, wait for one; empty once the queue is
-        closed."""
+        """Return all waiting jobs, or half of them. If there are none, wait for one; empty once the queue is closed."""
         jobs, self._second_half = self._second_half, []
         while not self._ended and len(jobs) < MAX_GROUP and not (jobs and self._queue.empty()):
             job = self._queue.get()
@@ -89,14 +88,14 @@ class JobQueue:
 
 
 def run(connection: sqlite3.Connection, jobs: Sequence[Job]) -> None:
-    """Do jobs of one kind."""
+    """Run jobs of one kind."""
     for job, answer in zip(jobs, jobs[0].work(connection, [job.item for job in jobs]), strict=True):
         refused = isinstance(answer, Exception)
         job.answer, job.error = (None, answer) if refused else (answer, None)  # there may be one of an earlier try
 
 
 def by_kind(jobs: list[Job]) -> Iterable[list[Job]]:
-    """Jobs with those of the same work together."""
+    """Group the jobs by their work."""
     if len(jobs) == 1:
         return [jobs]
     kinds: dict[Work[Any, Any], list[Job]] = {}

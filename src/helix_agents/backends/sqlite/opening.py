@@ -28,7 +28,7 @@ OPTIONS = frozenset({"prefix", "synchronous"}) | STREAM_OPTIONS
 
 @asynccontextmanager
 async def open_sqlite(url: StoresUrl) -> AsyncIterator[Stores]:
-    """Options: prefix (of tables), synchronous (FULL, NORMAL, OFF), and those of streams."""
+    """Open the stores. Options: prefix (of tables), synchronous (FULL, NORMAL, OFF), and those of streams."""
     url.only(OPTIONS)
     # sqlite:path.db and sqlite://path.db are relative, sqlite:/path.db and sqlite:///path.db absolute.
     path = url.place.removeprefix("//")
@@ -63,8 +63,7 @@ async def open_sqlite(url: StoresUrl) -> AsyncIterator[Stores]:
 
 
 def _has_ledger(path: str, ledger: str) -> bool:
-    """Return whether there is a file with stores of ours. The driver cannot be asked: it makes a file, and makes it
-    WAL."""
+    """Return whether there is a file with our stores. The driver cannot check: it would create a file in WAL mode."""
     if not Path(path).is_file():
         return False
     try:

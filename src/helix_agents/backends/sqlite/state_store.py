@@ -1,4 +1,4 @@
-"""State on a SQLite file: the SQL verbs, and commits that look, decide and write in one transaction."""
+"""State in a SQLite file: the SQL verbs, and commits that read, decide and write in one transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams on a SQLite file: the SQL verbs, the SQLite driver and sockets beside the file, put together."""
+"""Streams in a SQLite file: combines the SQL verbs, the SQLite driver and sockets beside the file."""
 
 from __future__ import annotations
 

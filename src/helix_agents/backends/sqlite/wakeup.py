@@ -30,7 +30,7 @@ LOOK_OFTEN_SECONDS = 0.02
 RESEND_SECONDS = 0.002
 MAX_RESENDS = 200
 SETTLED_NS = 50_000_000
-"""File times are this coarse at worst: a file changed more recently than this may have changed again unnoticed."""
+"""The coarsest resolution of file times: a file changed more recently than this may have changed again unnoticed."""
 
 MAX_SOCKET_PATH = 100
 MAX_DATAGRAM = 4096
@@ -130,7 +130,7 @@ class SqliteWakeup(Wakeup):
             seen = now
 
     def _files(self) -> tuple[int, ...]:
-        """Return a value that changes with every write to the database, and keeps changing for a moment after it."""
+        """Return a value that changes with every write to the database, and for a moment after it."""
         found: list[int] = []
         for name in (self._path + "-wal", self._path):
             try:
@@ -161,7 +161,7 @@ class SqliteWakeup(Wakeup):
         return self._peers
 
     def _send(self, peer: str, stream_id: str) -> bool:
-        """False if the peer's queue is full."""
+        """Send one datagram; return False if the peer's queue is full."""
         if self._sender is None:
             self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self._sender.setblocking(False)

@@ -119,8 +119,8 @@ async def cancelled(harness: Harness) -> None:
         putting.cancel()
         await asyncio.gather(putting, return_exceptions=True)
         found = await (await harness.open_blobs()).get("a", _digest(data))
-        expect(found is None or found == data, "a part of a blob can be seen")
-        expect((await store.put("a", data)).size == LARGE, "it cannot be put again")
+        expect(found is None or found == data, "part of a blob is visible")
+        expect((await store.put("a", data)).size == LARGE, "the blob cannot be put again")
 
 
 @check("B2", "a blob that is too large is rejected, in one piece and in parts, and leaves nothing")
@@ -158,7 +158,9 @@ async def links_survive(harness: Harness) -> None:
     await store.delete("a")
     expect(await store.get("b", ref.digest) == data, "the linked blob is gone")
     expect_same((await store.stat("b", [ref.digest]))[ref.digest].media_type, "image/png", "its media type")
-    expect_same(await store.link("a", "b", [ref.digest]), [], "what another space has need not come from the first")
+    expect_same(
+        await store.link("a", "b", [ref.digest]), [], "missing links to a blob that only another space still has"
+    )
 
 
 # -- B4 deletion and isolation
@@ -217,7 +219,7 @@ async def listing(harness: Harness) -> None:
             break
     expect_same(found, expected, "all digests")
     stated = await store.stat("a", [*expected[:3], _digest(b"no")])
-    expect_same(sorted(stated), expected[:3], "what stat knows")
+    expect_same(sorted(stated), expected[:3], "what stat returns")
 
 
 @check("B4", "bad input is rejected before anything is written")

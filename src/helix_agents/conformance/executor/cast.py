@@ -1,7 +1,7 @@
-"""The play that the crash checks perform: tools in parallel, sub-agents, an approval, a client's answer.
+"""The scenario that the crash checks run: parallel tools, sub-agents, an approval, a client's response.
 
-Everything in it is a function of the conversation, so however often it is broken off and taken up again it must end
-with the same messages and the same state.
+Everything in it is a function of the conversation, so however often it is interrupted and continued, it must end with
+the same messages and the same state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...llm.scripted import Call, Reply, Script, ScriptedLLM
 from ...tools import ToolContext, tool
 
 Journal = Callable[[str], None]
-"""Told of every execution of a tool: `"session call"`."""
+"""Called with `"session call"` for every execution of a tool."""
 
 ROOT_STATE: dict[str, Any] = {"notes": [], "count": 0, "plan": {}}
 
@@ -24,7 +24,7 @@ NATIVE: list[dict[str, Any]] = [
     {"type": "thinking", "thinking": "Three tools\u2014\u00fc\x00 should do.", "signature": "Eq+/oBCkg=="},
     {"type": "call", "input": {"scale": 1.0, "count": 1, "empty": {}, "none": None}},
 ]
-"""What a provider wants back byte for byte."""
+"""A provider block that must be sent back unchanged."""
 
 SCRIPT: dict[str, Script] = {
     "author": [
@@ -48,11 +48,11 @@ SCRIPT: dict[str, Script] = {
 }
 
 ANSWERS: dict[str, dict[str, Any]] = {"publish": {"approved": True}, "ask": {"result": "blue"}}
-"""How the people of the play answer, by tool."""
+"""How the people of the scenario respond, by tool."""
 
 
 def make_author(journal: Journal, *, hold: str | None = None) -> Agent:
-    """Return the agent of the play, with its sub-agents. Tools wait until the file `hold` is there."""
+    """Return the agent of the scenario, with its sub-agents. Tools wait until the file `hold` exists."""
 
     @tool
     async def note(text: str, ctx: ToolContext) -> str:
@@ -92,5 +92,5 @@ def make_author(journal: Journal, *, hold: str | None = None) -> Agent:
 
 
 def make_llm(delay_seconds: float = 0.0) -> ScriptedLLM:
-    """Return the model of the play."""
+    """Return the model of the scenario."""
     return ScriptedLLM(SCRIPT, delay_seconds=delay_seconds)

@@ -1,6 +1,6 @@
 """Stores of a process that freezes at its n-th call until a check wakes it up.
 
-The in-process twin of SIGSTOP and SIGCONT: exact and repeatable. With `after`, the call still happens, and the process
+Like SIGSTOP and SIGCONT within one process: exact and repeatable. With `after`, the call still happens, and the process
 freezes before it gets the reply.
 """
 
@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 from ..harness import StoreSet
@@ -18,9 +19,11 @@ from .harness import Parts
 Place = tuple[int, bool]
 """The number of a call, and whether the process freezes after it instead of before it."""
 
+LONGEST_FREEZE_SECONDS = 120.0
+
 
 def places(calls: int, *, seed: int, most: int) -> list[Place]:
-    """Return where to freeze: before and after each call, or `most` of these places, chosen by the seed."""
+    """Return where to freeze: before and after each call, or `most` of these positions, chosen by the seed."""
     everywhere = [(number, after) for number in range(1, calls + 1) for after in (False, True)]
     return sorted(random.Random(seed).sample(everywhere, min(len(everywhere), most)))
 
@@ -28,7 +31,7 @@ def places(calls: int, *, seed: int, most: int) -> list[Place]:
 class Freezer:
     """Counts the calls of one process and stops it at number `at`, or at the first call of the name `on`.
 
-    `session_id`: only calls that name this session count. `skip`: how many calls of the name `on` pass before.
+    `session_id`: only calls that name this session count. `skip`: how many calls of the name `on` to let through first.
     """
 
     def __init__(
@@ -80,8 +83,11 @@ class Freezer:
         self.frozen.set()
 
     async def _wait(self) -> None:
-        if self.frozen.is_set():
-            await self._woken.wait()
+        if not self.frozen.is_set() or self._woken.is_set():
+            return
+        with suppress(TimeoutError):  # A check that fails in between must end, and it closes the frozen process first.
+            async with asyncio.timeout(LONGEST_FREEZE_SECONDS):
+                await self._woken.wait()
 
 
 class _Freezing:

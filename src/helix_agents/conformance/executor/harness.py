@@ -1,4 +1,4 @@
-"""What the executor checks need of a backend, and small tools that all of them use."""
+"""What the executor checks need from a backend, and small functions that all of them use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ check = EXECUTOR.check
 
 
 class Clockwork:
-    """A clock that a check can put forward, so that leases lapse without waiting."""
+    """A clock that a check can advance, so that leases expire without waiting."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
@@ -34,13 +34,13 @@ class Clockwork:
         return system_clock() + self.ahead_ms
 
     def pass_seconds(self, seconds: float) -> None:
-        """Put the clock forward."""
+        """Advance the clock."""
         self.ahead_ms += int(seconds * 1000)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The stores as an executor takes them; a `StoreSet`."""
+    """The stores that an executor takes: a `StoreSet`."""
 
     state: StateStore
     streams: StreamManager
@@ -54,7 +54,7 @@ def make_executor(stores: StoreSet, llm: LLM, **options: Any) -> AgentExecutor:
 
 @asynccontextmanager
 async def executing(stores: StoreSet, llm: LLM, **options: Any) -> AsyncIterator[AgentExecutor]:
-    """An executor that is closed at the end."""
+    """Yield an executor and close it at the end."""
     async with make_executor(stores, llm, **options) as executor:
         yield executor
 
@@ -71,7 +71,7 @@ async def custom_state(stores: StoreSet, session_id: str) -> Any:
 
 
 async def family(stores: StoreSet, session_id: str) -> list[str]:
-    """Return a session and all below it, in a fixed order."""
+    """Return a session and its descendants, in a fixed order."""
     page = await stores.state.list_sessions(parent_session_id=session_id, limit=200)
     found = [session_id]
     for child in sorted(page.items, key=lambda child: child.session_id):
@@ -80,12 +80,12 @@ async def family(stores: StoreSet, session_id: str) -> list[str]:
 
 
 async def chunks_of(stores: StoreSet, stream_id: str) -> list[dict[str, Any]]:
-    """Return every kept chunk of a stream."""
+    """Return every stored chunk of a stream."""
     return [stored.chunk for stored in await stores.streams.get_all_chunks(stream_id)]
 
 
 def of_type(chunks: Sequence[dict[str, Any]], *types: str) -> list[dict[str, Any]]:
-    """Return the chunks of these types, those of sub-agents left out."""
+    """Return the chunks of these types, without those of sub-agents."""
     return [chunk for chunk in chunks if chunk["type"] in types and "sub_session_id" not in chunk]
 
 

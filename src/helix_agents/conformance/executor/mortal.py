@@ -1,6 +1,6 @@
 """Stores that die: from the n-th call on nothing gets through, as if the process had been killed there.
 
-The in-process twin of kill -9: exact, repeatable, and possible on data that lives in one process.
+The in-process equivalent of kill -9: exact, repeatable, and possible on data that lives in one process.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ class Died(StoreUnavailable):
 
 
 class Life:
-    """Counts calls. At number `last` it ends; with `reply_lost` that call still happens, but never returns.
+    """The lifetime of a process. It dies at call `last`; with `reply_lost` that call happens, but never returns.
 
-    With `commits` it ends right after that many commits.
+    With `commits` it ends right after that many commits, or calls of another verb (`of`).
     """
 
-    def __init__(self, last: int | None = None, *, reply_lost: bool = False, commits: int | None = None) -> None:
+    def __init__(
+        self, last: int | None = None, *, reply_lost: bool = False, commits: int | None = None, of: str = COMMIT
+    ) -> None:
         self.calls = 0
+        self._counted = of
         self.commits = commits
         self.last = last
         self.reply_lost = reply_lost
@@ -37,13 +40,13 @@ class Life:
 
     @property
     def over(self) -> bool:
-        """Whether this life is over."""
+        """Return whether the process is dead."""
         return self.last is not None and self.calls > self.last
 
     def begin(self, name: str = "") -> bool:
         """Count a call and return whether its reply will be lost. Raises `Died`."""
         self.calls += 1
-        if name == COMMIT and self.commits is not None:
+        if name == self._counted and self.commits is not None:
             self.commits -= 1
             if self.commits == 0:
                 self.last, self.reply_lost = self.calls, True
@@ -55,12 +58,12 @@ class Life:
         return True
 
     def wrap(self, stores: StoreSet) -> Parts:
-        """Return the stores as they are while this life lasts."""
+        """Return the stores as the process sees them until it dies."""
         usage = None if stores.usage is None else self._wrapped(stores.usage)
         return Parts(self._wrapped(stores.state), self._wrapped(stores.streams), usage)
 
     async def bury(self) -> None:
-        """Wait for writes that had left the process, so that none arrives later."""
+        """Wait for writes that were already sent, so that none arrives later."""
         for writer in self.writers:
             try:
                 await writer.flush()
@@ -72,14 +75,14 @@ class Life:
 
 
 class _Mortal:
-    """Passes calls on while its life lasts."""
+    """Passes calls on until the process dies."""
 
     def __init__(self, inner: Any, life: Life) -> None:
         self._inner = inner
         self._life = life
 
     @property  # type: ignore[misc]
-    def __class__(self) -> Any:  # so that it is taken for the store that it wraps
+    def __class__(self) -> Any:  # so that isinstance() sees the store that it wraps
         return type(self._inner)
 
     def __getattr__(self, name: str) -> Any:

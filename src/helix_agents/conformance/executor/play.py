@@ -1,4 +1,4 @@
-"""Performs the play of `cast.py`, undisturbed or interrupted and continued, and compares what it leaves behind."""
+"""Runs the scenario of `cast.py`, undisturbed or interrupted and continued, and compares what it leaves behind."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ...executor import AgentExecutor
 from ...executor.step.decisions import step_id_of
-from ..expect import expect_same
+from ..expect import expect, expect_same
 from ..harness import StoreSet
 from .cast import ANSWERS, ROOT_STATE
 from .harness import custom_state, family, transcript
@@ -18,14 +19,15 @@ from .view import View
 
 AGENT = "author"
 INPUT = "Write the report."
+MARKERS = ("stream_rewound", "stream_resync")
 
 FAILED = 3
-"""The exit code of a worker that raised, rather than being killed or coming to rest."""
+"""The exit code of a worker that raised, rather than being killed or stopping normally."""
 
 
 @dataclass(frozen=True)
 class Remains:
-    """What a performance leaves: the conversations, the states, and what a reader of the stream has."""
+    """What a run of the scenario leaves: the conversations, the states, and what a reader of the stream has."""
 
     transcripts: dict[str, Any]
     states: dict[str, Any]
@@ -42,7 +44,7 @@ async def begin_or_go_on(executor: AgentExecutor, session_id: str) -> str:
 
 
 async def answer_all(executor: AgentExecutor, session_id: str) -> None:
-    """Answer every question of a suspended session, through the root."""
+    """Respond to every question of a suspended session, through the root."""
     handle = await executor.get_handle(AGENT, session_id)
     if handle is None or not (await handle.get_state()).status.startswith("suspended"):
         return
@@ -52,7 +54,7 @@ async def answer_all(executor: AgentExecutor, session_id: str) -> None:
 
 
 async def is_over(stores: StoreSet, session_id: str) -> bool:
-    """Return whether the play has come to its end, run and all."""
+    """Return whether the scenario has ended, including its run record."""
     session = await stores.state.load_state(session_id)
     run = await stores.state.get_current_run(session_id)
     return (
@@ -64,7 +66,7 @@ async def is_over(stores: StoreSet, session_id: str) -> bool:
 
 
 async def staged_calls(stores: StoreSet, session_id: str) -> set[str]:
-    """Return the calls that have finished and are staged, in the whole family, as the journal names them."""
+    """Return the finished and staged calls of the session and its descendants, as the journal names them."""
     found: set[str] = set()
     for member in await family(stores, session_id):
         session = await stores.state.load_state(member)
@@ -78,7 +80,7 @@ async def staged_calls(stores: StoreSet, session_id: str) -> set[str]:
 
 
 class StagedLedger:
-    """Remembers how often staged calls had run when they were seen staged: they must not run again."""
+    """Records how often calls had run when they were first seen staged: they must not run again."""
 
     def __init__(self) -> None:
         self._runs: dict[str, int] = {}
@@ -90,15 +92,17 @@ class StagedLedger:
             self._runs.setdefault(call, count[call])
 
     def settle(self, journal: Iterable[str]) -> None:
-        """Fail if one of them has run again by the end of the play."""
+        """Fail if one of them has run again by the end of the scenario."""
         count = Counter(journal)
         again = {call: count[call] for call, before in self._runs.items() if count[call] != before}
         expect_same(again, {}, "finished and staged calls that ran again")
 
 
 async def remains_of(stores: StoreSet, session_id: str, view: View) -> Remains:
-    """Return what is left of a performance, without the name of its session."""
+    """Return what a run of the scenario left, without the name of its session."""
     members = await family(stores, session_id)
+    for member in members:
+        await expect_marked_gaps(stores, member)
     transcripts = {member: await transcript(stores, member) for member in members}
     states = {member: await custom_state(stores, member) for member in members}
     expect_same(view.state(ROOT_STATE), states[session_id], "the state that the reader has")
@@ -107,8 +111,17 @@ async def remains_of(stores: StoreSet, session_id: str, view: View) -> Remains:
     )
 
 
+async def expect_marked_gaps(stores: StoreSet, stream_id: str) -> None:
+    """Fail unless each gap in the sequences of a stream is followed by the marker that explains it."""
+    stored = await stores.streams.get_all_chunks(stream_id)
+    for before, after in pairwise(stored):
+        if after.sequence != before.sequence + 1 and after.chunk["type"] not in MARKERS:
+            places = f"{before.sequence} to {after.sequence}"
+            expect(False, f"stream {stream_id!r} jumps from {places}, a {after.chunk['type']}, without a marker")
+
+
 def expect_same_remains(actual: Remains, expected: Remains, what: str) -> None:
-    """Fail unless two performances left the same."""
+    """Fail unless two runs of the scenario left the same."""
     expect_same(actual.transcripts, expected.transcripts, f"{what}: the conversations")
     expect_same(actual.states, expected.states, f"{what}: the states")
     expect_same(actual.view, expected.view, f"{what}: what the reader has")

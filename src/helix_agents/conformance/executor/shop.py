@@ -1,4 +1,4 @@
-"""A shop whose effects are counted outside of all stores, and people who look into its books and answer truthfully."""
+"""A shop whose effects are counted outside of all stores, and people who look them up and respond truthfully."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXPECTED = Counter({"pay 1": 1, "pay 2": 1, "wire 3": 1, "charge socks": 1, "par
 
 
 class Shop:
-    """What really happened, and the agent whose tools make it happen."""
+    """The effects that really happened, and the agent whose tools cause them."""
 
     def __init__(self, *, check: bool = False, approval: bool = False) -> None:
         self.effects: list[str] = []
@@ -45,7 +45,7 @@ class Shop:
         return f"did {what}"
 
     def found(self, what: str) -> Done | NotDone:
-        """Return what a look into the books says about an effect."""
+        """Look up whether an effect happened."""
         return Done(f"did {what}") if what in self.effects else NotDone()
 
     def _agent(self, check: bool, approval: bool) -> Agent:
@@ -83,7 +83,7 @@ class Shop:
         return Agent("shop", tools=[pay, wire, ship, look], state={"shipped": 0})
 
     async def answer(self, executor: AgentExecutor, session_id: str) -> None:
-        """Answer every question of a suspended session truthfully."""
+        """Respond truthfully to every question of a suspended session."""
         handle = await executor.get_handle(self.agent, session_id)
         if handle is None or not (await handle.get_state()).status.startswith("suspended"):
             return
@@ -110,7 +110,7 @@ async def keep_shop(
     script: Script = SCRIPT,
     **more: Any,
 ) -> AgentResult:
-    """Run the shop through these lives, one after another; the last attempts do not die."""
+    """Run the shop in processes with these lifetimes, one after another; the last attempts do not die."""
     clock = clock or Clockwork()
     options: dict[str, Any] = {"agents": [shop.agent], "clock": clock, "lease_seconds": LEASE_SECONDS, **more}
     for _ in range(MAX_LIVES):

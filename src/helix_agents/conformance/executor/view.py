@@ -1,6 +1,6 @@
-"""What a reader makes of a stream: it keeps what it sees, drops what is rewound, and must end with the truth.
+"""A reader of a stream: it stores what it sees, drops what is rewound, and must end with the committed state.
 
-`View` is the model of a careful client. Two runs are alike for their readers if their views are equal.
+`View` models a careful client. Two runs are the same for their readers if their views are equal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOOK_AGAIN_SECONDS = 0.005
 
 
 class View:
-    """All chunks that count, in order."""
+    """All chunks that were not rewound, in order."""
 
     def __init__(self) -> None:
         self.chunks: list[Chunk] = []
@@ -33,7 +33,7 @@ class View:
                 self.chunks.append(chunk)
 
     def state(self, initial: dict[str, Any]) -> Any:
-        """Return the custom state that the patches make of the initial one."""
+        """Return the custom state that results from applying the patches to the initial one."""
         state: Any = initial
         for chunk in self.chunks:
             if chunk["type"] == "state_patch":
@@ -41,7 +41,7 @@ class View:
         return state
 
     def summary(self) -> dict[str, Any]:
-        """Return the same for every way of cutting text into pieces and for every order of parallel tools.
+        """Return a value that does not depend on how text was split or in which order parallel tools ran.
 
         Raises `AssertionError` if something was announced twice.
         """

@@ -1,7 +1,7 @@
 """The process that the kill checks kill: `python -m ...conformance.executor.worker "module:callable argument"`.
 
-For every line of standard input it forks a child that performs the play until the session is at rest, and says which
-process that is; when the child has ended, however it did, it says so. Forking spares a new interpreter for each death.
+For every line of standard input it forks a child that runs the scenario until the session stops, and prints its process
+id; when the child has ended, for any reason, it prints that too. Forking avoids a new interpreter for each death.
 All lines are JSON.
 """
 

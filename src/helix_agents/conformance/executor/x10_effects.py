@@ -1,5 +1,5 @@
-"""X10: effects that happen once. Wherever a process dies or freezes, none is doubled, none is lost, and every unknown
-one is asked about."""
+"""X10: effects that happen once. Wherever a process dies or freezes, none is duplicated, none is lost, and every
+unknown one is asked about."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def _expect_kept(stores: StoreSet, shop: Shop, session_id: str, what: str)
     """Fail unless effects, conversation and state are as if nothing had gone wrong."""
     expect_same(Counter(shop.effects), EXPECTED, f"{what}: the effects")
     told = [message["content"] for message in await transcript(stores, session_id) if message["role"] == "tool"]
-    expect_same(told, TOLD, f"{what}: what the model was told")
+    expect_same(told, TOLD, f"{what}: what the model saw")
     expect_same(await custom_state(stores, session_id), {"shipped": 1}, f"{what}: custom state")
 
 
@@ -39,7 +39,7 @@ async def _measure(stores: StoreSet) -> int:
     return life.calls
 
 
-@check("X10", "a process that dies at any store call or effect neither doubles nor loses an effect", kind="faults")
+@check("X10", "a process that dies at any store call or effect neither duplicates nor loses an effect", kind="faults")
 async def dead_at_any_point(harness: Harness) -> None:
     stores = await harness.open_stores()
     rng = random.Random(harness.options.seed)
@@ -56,11 +56,13 @@ async def dead_at_any_point(harness: Harness) -> None:
         result = await keep_shop(stores, shop, f"case {number}", lives, **more)
         expect_same(result.status, "completed", f"{what}: the status")
         await _expect_kept(stores, shop, f"case {number}", what)
-        expect(not (looks_up and shop.asked), f"{what}: people were asked although the checks know: {shop.asked}")
+        expect(not (looks_up and shop.asked), f"{what}: people were asked although the lookups know: {shop.asked}")
 
 
 @check(
-    "X10", "an effect whose process dies just before or after it is checked or asked about, exactly once", kind="faults"
+    "X10",
+    "an effect whose process dies just before or after it runs is looked up or asked about, exactly once",
+    kind="faults",
 )
 async def dead_at_each_effect(harness: Harness) -> None:
     stores = await harness.open_stores()
@@ -78,7 +80,7 @@ async def dead_at_each_effect(harness: Harness) -> None:
 
 
 def _die_at(shop: Shop, life: Life, what: str, *, happened: bool) -> None:
-    """End a life at one effect: just before it happens, or just after."""
+    """Let the process die at one effect: just before it happens, or just after."""
     happen = shop.happen
 
     def dying(effect: str) -> str:
@@ -120,7 +122,7 @@ async def frozen_at_any_call(harness: Harness) -> None:
 
 
 class _Writes(Life):
-    """A life that counts the writes to the session."""
+    """A lifetime that counts the writes to the session."""
 
     count = 0
 
@@ -130,7 +132,7 @@ class _Writes(Life):
         return super().begin(name)
 
 
-@check("X10", "a call that must happen once costs no more writes than another; after an approval one more")
+@check("X10", "a call that must happen once costs no more writes than any other; after an approval it costs one more")
 async def costs_of_intents(harness: Harness) -> None:
     stores = await harness.open_stores()
     counted: dict[tuple[str | None, bool], int] = {}

@@ -1,7 +1,7 @@
 """X10: effects outlive the conversation that caused them: after a restore, a fork, a failure, or in a later turn.
 
 ACRFence (arXiv 2603.20625) names two attacks on agents that are restored: *Action Replay*, an effect that happens again
-because the conversation has forgotten it, and *Authority Resurrection*, an approval that was used and counts again.
+because the conversation no longer contains it, and *Authority Resurrection*, a used approval that counts again.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class Bank:
         self.agent = simple_agent(pay)
 
     def reply(self, request: ModelRequest) -> Line:
-        """Call once a turn. The model words its call differently each time, as models do."""
+        """Call the tool once per turn, with a different note each time, as models do."""
         if request.messages[-1]["role"] == "tool":
             return "Done."
         self.notes += 1
         return [Call("pay", {"order": "7", "note": f"note {self.notes}"})]
 
     def executing(self, stores: StoreSet) -> Any:
-        """Return an executor, as one process has it."""
+        """Return the executor of one process."""
         return executing(stores, ScriptedLLM(self.reply), agents=[self.agent])
 
 
-async def _told(stores: StoreSet, session_id: str) -> list[str]:
+async def _tool_results(stores: StoreSet, session_id: str) -> list[str]:
     return [message["content"] for message in await transcript(stores, session_id) if message["role"] == "tool"]
 
 
@@ -61,7 +61,7 @@ async def _again(executor: AgentExecutor, bank: Bank, session_id: str) -> AgentR
     return await executor.run(bank.agent, "Pay order 7", session_id=session_id)
 
 
-@check("X10", "Action Replay: a call that repeats an effect of the abandoned part asks, replays or runs, by policy")
+@check("X10", "Action Replay: the policy decides whether a call that repeats an abandoned effect asks, replays or runs")
 async def action_replay(harness: Harness) -> None:
     stores = await harness.open_stores()
     for policy, status, paid in (
@@ -89,7 +89,7 @@ async def action_replay(harness: Harness) -> None:
                 expect_same([result.status, len(bank.paid)], [status, paid], f"{name}: the status, and what was paid")
                 if policy != "ask":
                     expected = "paid 7 (note 1)" if policy == "replay" else "paid 7 (note 2)"
-                    expect_same(await _told(stores, name), [expected], f"{name}: what the model was told")
+                    expect_same(await _tool_results(stores, name), [expected], f"{name}: what the model saw")
                     continue
                 (question,) = result.suspended
                 expect_same(question.kind, "outcome", f"{name}: the question")
@@ -97,10 +97,10 @@ async def action_replay(harness: Harness) -> None:
                 expect(effect is not None and effect.recorded == "paid 7 (note 1)", f"{name}: what is shown: {effect}")
                 await executor.submit_tool_result(name, question.tool_call_id, happened=verb != "fork")
                 await (await executor.resume(bank.agent, name)).result()
-            expect_same(len(bank.paid), 1 if verb != "fork" else 2, f"{name}: what was paid after the answer")
+            expect_same(len(bank.paid), 1 if verb != "fork" else 2, f"{name}: what was paid after the response")
 
 
-@check("X10", "Action Replay without a key: a call with the same arguments asks, whatever the policy")
+@check("X10", "Action Replay without a key: a call with the same arguments always asks, under every policy")
 async def action_replay_without_a_key(harness: Harness) -> None:
     stores, paid = await harness.open_stores(), []
 
@@ -115,7 +115,7 @@ async def action_replay_without_a_key(harness: Harness) -> None:
         await executor.run(agent, "Go", session_id="s")
         await executor.restore("s", await _start_of(stores, "s"))
         result = await (await executor.resume(agent, "s")).result()
-    expect_same([wait.kind for wait in result.suspended], ["outcome"], "what waits")
+    expect_same([wait.kind for wait in result.suspended], ["outcome"], "what is pending")
     expect_same(paid, ["7"], "what was paid")
 
 
@@ -142,7 +142,7 @@ async def authority_resurrection(harness: Harness) -> None:
     expect(asked >= 2, f"approvals were asked for {asked} times after the restores and forks")
 
 
-@check("X10", "a call with the key of an effect gets its result: in the same reply, in a later step, in a later turn")
+@check("X10", "a call with the key of an effect gets its result, in the same reply, a later step or a later turn")
 async def the_same_key(harness: Harness) -> None:
     stores, bank = await harness.open_stores(), Bank(**BY_ORDER)
     twice = [Call("pay", {"order": "7", "note": note}) for note in ("a", "b")]
@@ -151,7 +151,7 @@ async def the_same_key(harness: Harness) -> None:
     async with bank.executing(stores) as executor:
         await _again(executor, bank, "s")
     expect_same(bank.paid, ["7"], "what was paid")
-    expect_same(await _told(stores, "s"), ["paid 7 (a)"] * 4, "what the model was told")
+    expect_same(await _tool_results(stores, "s"), ["paid 7 (a)"] * 4, "what the model saw")
 
 
 @check("X10", "an unknown effect of an abandoned step is looked up or asked about, and no model sees the record")
@@ -181,7 +181,7 @@ async def unknown_and_abandoned(harness: Harness) -> None:
         expect("effects" not in seen, f"the model was sent {seen}")
 
 
-@check("X10", "a branch that comes back knows what the other one did, and its own effects count as before")
+@check("X10", "a branch that is switched back to knows the effects of the other branch and its own")
 async def switched_branches(harness: Harness) -> None:
     stores = await harness.open_stores()
     bank, orders = Bank(**BY_ORDER), iter(("7", "8", "8", "7", "9"))
@@ -198,7 +198,9 @@ async def switched_branches(harness: Harness) -> None:
         first, second = await executor.list_branches("s")
         await executor.switch_branch("s", first.branch_id)
         result = await _again(executor, bank, "s")
-        expect_same([wait.kind for wait in result.suspended], ["outcome"], "8, paid on the other branch: what waits")
+        expect_same(
+            [wait.kind for wait in result.suspended], ["outcome"], "8, paid on the other branch: what is pending"
+        )
         await executor.submit_tool_result("s", result.suspended[0].tool_call_id, happened=True)
         await (await executor.resume(bank.agent, "s")).result()
         result = await _again(executor, bank, "s")
@@ -226,7 +228,7 @@ def _deadly(bank: Bank, life: Life) -> Tool:
     return pay_and_die
 
 
-@check("X10", "an abort of a session that is suspended or crashed keeps what its open step did, or may have done")
+@check("X10", "aborting a suspended or crashed session retains what its open step did or may have done")
 async def aborted_with_an_open_step(harness: Harness) -> None:
     stores = await harness.open_stores()
     for name, recorded in (("suspended", "paid 7 (note 1)"), ("crashed", None)):
@@ -244,7 +246,7 @@ async def aborted_with_an_open_step(harness: Harness) -> None:
         async with make_executor(stores, ScriptedLLM(bank.reply), agents=[bank.agent], **options) as executor:
             await executor.abort(name, "enough")
             result = await executor.run(bank.agent, "Pay order 7", session_id=name)
-        expect_same([wait.kind for wait in result.suspended], ["outcome"], f"{name}: what waits")
+        expect_same([wait.kind for wait in result.suspended], ["outcome"], f"{name}: what is pending")
         effect = result.suspended[0].effect
         expect_same(effect and effect.recorded, recorded, f"{name}: what is shown")
         expect_same(bank.paid, ["7"], f"{name}: what was paid")

@@ -1,4 +1,4 @@
-"""X10: what a turn did is taken back if it fails or is aborted: latest first, each effect exactly once."""
+"""X10: the effects of a turn that fails or is aborted are undone: latest first, each exactly once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Shop:
         self.agent = Agent("undo-shop", tools=[pay, ship, close_order], max_steps=limit)
 
     def happen(self, what: str) -> str:
-        """One effect on the world."""
+        """Cause one effect."""
         if what == self._broken:
             raise ValueError("the bank is closed")
         lost = self.life is not None and self.life.begin("effect")
@@ -76,7 +76,7 @@ class Shop:
         return [Call("close_order", {})]
 
     async def answer(self, executor: AgentExecutor, stores: StoreSet, session_id: str) -> None:
-        """Say truthfully which effects have happened."""
+        """Respond truthfully which effects have happened."""
         session = await stores.state.load_state(session_id)
         for wait in [] if session is None else list(session.pending_client_tool_calls.values()):
             if wait.kind != "outcome" or wait.submitted_at is not None:
@@ -91,7 +91,7 @@ class Shop:
 
 
 async def _fail(stores: StoreSet, shop: Shop, session_id: str, lives: list[Life]) -> None:
-    """Run the shop until its turn has failed; each life ends where it ends, the last attempts live on."""
+    """Run the shop until its turn has failed, in processes with these lifetimes; the last attempts do not die."""
     clock = Clockwork()
     options: dict[str, Any] = {"agents": [shop.agent], "clock": clock, "lease_seconds": LEASE_SECONDS}
     for _ in range(MAX_LIVES):
@@ -124,7 +124,7 @@ async def _fail(stores: StoreSet, shop: Shop, session_id: str, lives: list[Life]
 
 async def _expect_undone(stores: StoreSet, shop: Shop, session_id: str, what: str) -> None:
     undone = [each for each in shop.world if each.startswith("undo")]
-    expect_same(undone, EXPECTED, f"{what}: what was taken back")
+    expect_same(undone, EXPECTED, f"{what}: what was undone")
     paid = [each for each in shop.world if each.startswith("pay")]
     expect_same(paid, ["pay 1", "pay 2"], f"{what}: what was paid")
     session = await stores.state.load_state(session_id)
@@ -133,7 +133,7 @@ async def _expect_undone(stores: StoreSet, shop: Shop, session_id: str, what: st
         expect_same([session.status, session.failure_reason], ["failed", shop.cause], f"{what}: the end")
 
 
-@check("X10", "a turn that fails or is aborted takes back what it did, latest first, and may do it again later")
+@check("X10", "a turn that fails or is aborted undoes its effects, latest first, and a later turn may repeat them")
 async def taken_back(harness: Harness) -> None:
     stores = await harness.open_stores()
     for cause in CAUSES:
@@ -153,13 +153,13 @@ async def taken_back(harness: Harness) -> None:
         expect_same(result.status, "completed", f"{cause}: the next turn")
         expect_same(shop.world[6:], ["pay 1"], f"{cause}: what the next turn did")
         calls = [call["name"] for message in seen[0] for call in message.get("tool_calls", ())]
-        expect(not any(name.startswith("undo") for name in calls), f"{cause}: the model is said to have called {calls}")
+        expect(not any(name.startswith("undo") for name in calls), f"{cause}: the conversation has the calls {calls}")
         notes = [message["content"] for message in seen[0] if message.get("automatic")]
         expect(len(notes) == 1 and notes[0].count("Taken back.") == 3, f"{cause}: what the model reads: {notes}")
 
 
 class _DiesUnflagged(Life):
-    """A life that ends when its run has planned what to take back, and has not forgotten the abort yet."""
+    """A lifetime that ends when its run has planned the undo, and has not cleared the abort flag yet."""
 
     def begin(self, name: str = "") -> bool:
         """Count a call."""
@@ -168,13 +168,13 @@ class _DiesUnflagged(Life):
         return super().begin(name)
 
 
-@check("X10", "a run that is aborted while a tool works takes back what the turn did before, also after a crash")
+@check("X10", "a run aborted while a tool works undoes the earlier effects of its turn, also after a crash")
 async def taken_back_at_work(harness: Harness) -> None:
     stores, running = await harness.open_stores(), list[AgentExecutor]()
 
     @tool
     async def ponder(name: str) -> str:
-        """Abort the own run, and wait."""
+        """Abort its own run, and wait."""
         await running[-1].abort(name, "enough")
         await running[-1].abort(name, "once more")  # changes nothing
         return "pondered"
@@ -201,7 +201,11 @@ async def taken_back_at_work(harness: Harness) -> None:
         await _expect_undone(stores, shop, name, f"aborted at work, {name}")
 
 
-@check("X10", "dead at any point of a turn that fails, each effect is taken back exactly once, in order", kind="faults")
+@check(
+    "X10",
+    "if the process dies at any point of a failing turn, each effect is undone exactly once, in order",
+    kind="faults",
+)
 async def taken_back_once(harness: Harness) -> None:
     stores = await harness.open_stores()
     rng = random.Random(harness.options.seed)
@@ -221,19 +225,19 @@ async def taken_back_once(harness: Harness) -> None:
             await _expect_undone(stores, shop, name, f"{cause}, dead at {plan} (seed {harness.options.seed})")
 
 
-@check("X10", "an undo that raises is recorded and does not keep the others from running")
+@check("X10", "an undo that raises is recorded and does not prevent the other undos from running")
 async def undo_fails(harness: Harness) -> None:
     stores, shop = await harness.open_stores(), Shop("max_steps", broken="undo ship a")
     async with executing(stores, ScriptedLLM(shop.reply), agents=[shop.agent]) as executor:
         result = await executor.run(shop.agent, "Go", session_id="s")
     expect_same([result.status, result.failure_reason], ["failed", "max_steps"], "the result")
-    expect_same(shop.world[3:], ["undo pay 2", "undo pay 1"], "what was taken back")
+    expect_same(shop.world[3:], ["undo pay 2", "undo pay 1"], "what was undone")
     expect(any("the bank is closed" in warning for warning in result.warnings), f"the warnings: {result.warnings}")
     told = [message for message in await transcript(stores, "s") if message["role"] == "tool"][-3:]
     expect_same([message["success"] for message in told], [True, False, True], "what the conversation records")
 
 
-@check("X10", "an undo with unknown outcome is asked about, and the earlier effects wait for the answer")
+@check("X10", "an undo with an unknown outcome is asked about, and earlier effects wait for the response")
 async def undo_unknown(harness: Harness) -> None:
     stores, shop = await harness.open_stores(), Shop("max_steps")
     life = Life()

@@ -29,24 +29,26 @@ AGENT = simple_agent()
 
 
 class FrozenClock(Clockwork):
-    """A clock that moves only when it is put forward, or back."""
+    """A clock that moves only when a check moves it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.start = system_clock() // 1000 * 1000 + 600_000  # stores have clocks of their own: what they stamp is past
+        self.start = (
+            system_clock() // 1000 * 1000 + 600_000
+        )  # stores have their own clocks: their timestamps are in the past
 
     def __call__(self) -> int:
         return self.start + self.ahead_ms
 
 
 def due_executor(stores: StoreSet, clock: Any, **options: Any) -> AgentExecutor:
-    """Return an executor whose agent says the same each time."""
+    """Return an executor whose agent replies the same each time."""
     llm = ScriptedLLM(lambda request: "Done.")
     return make_executor(stores, llm, clock=clock, lease_seconds=LEASE_SECONDS, agents=[AGENT], **options)
 
 
 async def start_due(executor: AgentExecutor) -> None:
-    """Start what is due, and run it, until nothing is left."""
+    """Start and run what is due until nothing is left."""
     for _ in range(9):
         handles = await executor.recover()
         for handle in handles:
@@ -54,7 +56,7 @@ async def start_due(executor: AgentExecutor) -> None:
 
 
 async def _expect_started(stores: StoreSet, schedule: Schedule, due_times: list[int], what: str) -> None:
-    """Fail unless each of these due times has started one run, which was run once, and no other has."""
+    """Fail unless each of these due times, and no other, started one run that ran once."""
     page = await stores.state.list_sessions(metadata={"schedule_id": schedule.schedule_id}, limit=200)
     started = sorted(int(session.session_id.rpartition("-")[2]) for session in page.items)
     expect_same([each - schedule.created_at for each in started], [d - schedule.created_at for d in due_times], what)
@@ -65,7 +67,7 @@ async def _expect_started(stores: StoreSet, schedule: Schedule, due_times: list[
         expect_same(said, ["Go", "Done."], f"{what}: the conversation of {session.session_id}")
 
 
-@check("X11", "many workers at once start one run for each due time", kind="tasks")
+@check("X11", "many concurrent workers start one run for each due time", kind="tasks")
 async def due_once_by_many(harness: Harness) -> None:
     clock = FrozenClock()
     workers = [due_executor(await harness.open_stores(), clock) for _ in range(4)]
@@ -79,7 +81,11 @@ async def due_once_by_many(harness: Harness) -> None:
         await asyncio.gather(*(start_due(each) for each in workers))
         await _expect_started(stores, schedule, due_times[: number + 1], f"after {number + 1} minutes")
     (listed,) = await workers[1].list_schedules()
-    expect_same((listed.next_at, listed.last_at), (due_times[-1] + MINUTE, due_times[-1]), "the schedule by then")
+    expect_same(
+        (listed.next_at, listed.last_at),
+        (due_times[-1] + MINUTE, due_times[-1]),
+        "the schedule after the last due time",
+    )
     expect_same(await workers[2].cancel_schedule(schedule.schedule_id), True, "canceling it")
     expect_same(await workers[2].cancel_schedule(schedule.schedule_id), False, "canceling it again")
     clock.pass_seconds(60)
@@ -123,7 +129,9 @@ async def _die_while_due(stores: StoreSet, life: Life, what: str) -> None:
     expect_same(said, ["Go", "Done."], f"{what}: the conversation")
 
 
-@check("X11", "a worker frozen at any call that wakes up after others went ahead starts nothing again", kind="faults")
+@check(
+    "X11", "a worker that freezes at any call and wakes up after others continued starts nothing twice", kind="faults"
+)
 async def frozen_while_due(harness: Harness) -> None:
     stores = await harness.open_stores()
     every = max(1, 200 // harness.options.steps)
@@ -152,7 +160,7 @@ async def frozen_while_due(harness: Harness) -> None:
                 await start_due(executor)
                 (left,) = await executor.list_schedules()
                 expect_same(
-                    left.next_at, due_times[-1] + MINUTE, f"frozen at call {at} ({freezer.place}): what is next"
+                    left.next_at, due_times[-1] + MINUTE, f"frozen at call {at} ({freezer.place}): the next due time"
                 )
                 await executor.cancel_schedule(schedule.schedule_id)
             sessions = (await stores.state.list_sessions(metadata={"schedule_id": schedule.schedule_id})).items
@@ -162,10 +170,12 @@ async def frozen_while_due(harness: Harness) -> None:
                 said = [message["content"] for message in await transcript(stores, session.session_id)]
                 expect_same(said, ["Go", "Done."], f"frozen at call {at} ({freezer.place}): a conversation")
             if not freezer.place:
-                break  # it was done before it came to that call
+                break  # the worker finished before it reached that call
 
 
-@check("X11", "a worker frozen before its decision starts nothing, even if the run of that due time was deleted since")
+@check(
+    "X11", "a worker frozen before it decides starts nothing, even if the run of that due time was deleted since then"
+)
 async def frozen_before_the_decision(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), FrozenClock()
     async with due_executor(stores, clock) as executor:
@@ -183,7 +193,7 @@ async def frozen_before_the_decision(harness: Harness) -> None:
         await _expect_started(stores, schedule, [], "after it woke up")
 
 
-@check("X11", "due times that were missed are skipped or start one run, and a clock that goes back starts none again")
+@check("X11", "missed due times are skipped or start one run, and a clock that is set back starts none twice")
 async def missed_and_jumps(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), FrozenClock()
     async with due_executor(stores, clock) as executor:
@@ -226,16 +236,16 @@ async def due_in_a_busy_session(harness: Harness) -> None:
             await start_due(executor)
             clock.pass_seconds(6)
         (waits,) = await executor.list_schedules()
-        expect_same(waits.starting_at, schedule.next_at, "the due time that waits")
+        expect_same(waits.starting_at, schedule.next_at, "the pending due time")
         call_id = asks.suspended[0].tool_call_id
-        expect_same((await executor.submit_tool_result("s", call_id, approved=True)).status, "accepted", "the answer")
+        expect_same((await executor.submit_tool_result("s", call_id, approved=True)).status, "accepted", "the receipt")
         await start_due(executor)
         clock.pass_seconds(6)
         await start_due(executor)
         said = [message["content"] for message in await transcript(stores, "s") if message["role"] != "tool"]
         expect_same(said, ["Publish", "", "Published.", "Go", "Done."], "the conversation")
         again = await executor.schedule("main", "Go", at=schedule.at, session_id="s", key="k")
-        expect_same((again.next_at, again.last_at), (None, schedule.at), "the same schedule, when it is over")
+        expect_same((again.next_at, again.last_at), (None, schedule.at), "the same schedule after its end")
         expect_same(await executor.list_schedules(), [], "what is left")
 
 
@@ -253,7 +263,7 @@ async def one_key_one_schedule(harness: Harness) -> None:
         await workers[0].schedule("main", "Stop", every_seconds=60, key="daily")
     await workers[0].schedule("main", "Go", every_seconds=60, key="daily", user_id="u")
     expect_same(len(await workers[0].list_schedules(user_id="u")), 1, "the schedules of a user")
-    expect_same(await workers[0].cancel_schedule("daily", user_id="u"), False, "canceling what is not the user's")
+    expect_same(await workers[0].cancel_schedule("daily", user_id="u"), False, "canceling another user's schedule")
     for each in workers:
         await each.close()
 
@@ -310,7 +320,7 @@ async def killed_while_due(harness: Harness) -> None:
             pids = [(await hear(child))["pid"] for child in children]
             for pid in pids:
                 await asyncio.sleep(rng.uniform(0, 0.1))
-                with suppress(ProcessLookupError):  # it may have ended before
+                with suppress(ProcessLookupError):  # it may have ended already
                     os.kill(pid, signal.SIGKILL)
             for child in children:
                 ended = (await hear(child))["exit"]
@@ -318,7 +328,7 @@ async def killed_while_due(harness: Harness) -> None:
             clock.pass_seconds(LEASE_SECONDS + 1)
             await start_due(executor)
             clock.pass_seconds(LEASE_SECONDS + 1)
-            await start_due(executor)  # a run whose worker was killed has a lease of its own
+            await start_due(executor)  # a run whose worker was killed still holds its lease
             clock.pass_seconds(60 - 2 * (LEASE_SECONDS + 1))
     due_times = [schedule.created_at + MINUTE * (number + 1) for number in range(rounds)]
     page = await stores.state.list_sessions(metadata={"schedule_id": schedule.schedule_id}, limit=200)
@@ -329,7 +339,7 @@ async def killed_while_due(harness: Harness) -> None:
         expect_same((session.status, said), ("completed", ["Go", "Done."]), f"the run of {session.session_id}")
 
 
-@check("X11", "a run that is submitted for later starts then and not before, once, or when it is resumed by hand")
+@check("X11", "a run submitted for a later time starts once, at that time or when it is resumed by hand")
 async def submitted_for_later(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), FrozenClock()
     workers = [due_executor(await harness.open_stores(), clock) for _ in range(3)]
@@ -339,7 +349,7 @@ async def submitted_for_later(harness: Harness) -> None:
     for _ in range(2):
         expect_same([await each.recover() for each in workers], [[], [], []], "what starts before its time")
         clock.pass_seconds(59)
-        with raises(AlreadyRunning, "executing what waits for its time"):
+        with raises(AlreadyRunning, "executing a run that is scheduled for later"):
             await workers[1].execute("main", "Now", session_id="s")
         clock.pass_seconds(-59)
     expect_same((await (await workers[1].resume("main", "by-hand")).result()).output, "Done.", "resumed by hand")
@@ -350,7 +360,7 @@ async def submitted_for_later(harness: Harness) -> None:
     expect_same((await handle.result()).output, "Done.", "the result")
     runs = await stores.state.list_runs("s")
     expect_same([(run.status, run.crashes, run.not_before) for run in runs], [("completed", 0, None)], "the run")
-    with raises(InvalidArgument, "a moment without a meaning"):
+    with raises(InvalidArgument, "an invalid time"):
         await workers[0].submit("main", "Go", not_before=-1)
     with raises(InvalidArgument, "executing later"):
         await workers[0].execute("main", "Go", not_before=clock() + 1)  # type: ignore[call-arg]  # on purpose

@@ -1,4 +1,4 @@
-"""X1: a turn that failed can be run again, from its last commit, by exactly one of many."""
+"""X1: a turn that failed can be run again, from its last commit, by exactly one of many callers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from ..harness import Harness
 from .harness import check, chunks_of, executing, of_type, simple_agent, transcript
 
 
-@check("X1", "a failed turn is retried from its last commit, in another process, by exactly one of many", kind="tasks")
+@check(
+    "X1",
+    "a failed turn is retried from its last commit, in another process, by exactly one of many callers",
+    kind="tasks",
+)
 async def retried(harness: Harness) -> None:
     ran: list[str] = []
 
@@ -34,17 +38,17 @@ async def retried(harness: Harness) -> None:
     async with executing(stores, ScriptedLLM(script), agents=[agent]) as executor:
         tries = await asyncio.gather(*(executor.retry("s") for _ in range(4)), return_exceptions=True)
         won = [found for found in tries if not isinstance(found, BaseException)]
-        expect_same(len(won), 1, "how many retry")
+        expect_same(len(won), 1, "how many retries succeeded")
         expect(all(isinstance(lost, AlreadyRunning | NotResumable) for lost in tries if lost not in won), str(tries))
         result = await won[0].result()
         expect_same([result.status, result.output, result.error], ["completed", "Done.", None], "the result")
-        with raises(NotResumable, "retrying what has not failed"):
+        with raises(NotResumable, "retrying a session that has not failed"):
             await executor.retry("s")
     expect_same(ran, ["work"], "what ran: a committed step is not run again")
     roles = [message["role"] for message in await transcript(stores, "s")]
     expect_same(roles, ["user", "assistant", "tool", "assistant"], "the conversation")
     expect_same([run.status for run in await stores.state.list_runs("s")], ["failed", "completed"], "the runs")
-    expect_same(of_type(await chunks_of(stores, "s"), "error"), [], "errors on the stream of the turn that worked")
+    expect_same(of_type(await chunks_of(stores, "s"), "error"), [], "errors on the stream of the turn that succeeded")
 
 
 @check("X1", "a run that failed at its limits gets the same limits when it is retried, counted from zero")

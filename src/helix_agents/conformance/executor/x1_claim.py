@@ -1,4 +1,4 @@
-"""X1: who may start a turn and when. No one waits for a lease that is not held, and no model is called for nothing."""
+"""X1: who may start a turn and when. No caller waits for a free lease, and no model is called without a message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DONE = {"role": "assistant", "content": "Done."}
 
 
 class _Listening(ScriptedLLM):
-    """Notes what it is asked with."""
+    """A model that records the messages of each request."""
 
     def __init__(self, replies: Any) -> None:
         super().__init__(replies)
@@ -34,7 +34,7 @@ class _Listening(ScriptedLLM):
 
 
 @check(
-    "X1", "dead before the input was stored, a session is not resumed without it; execute begins anew", kind="faults"
+    "X1", "if the process dies before the input is stored, resume is rejected and execute starts over", kind="faults"
 )
 async def dead_before_the_input(harness: Harness) -> None:
     stores = await harness.open_stores()
@@ -48,14 +48,14 @@ async def dead_before_the_input(harness: Harness) -> None:
         executor = make_executor(stores, llm, clock=clock)
         if await stores.state.session_exists(session_id):
             if await stores.state.get_message_count(session_id):
-                continue  # the input is stored: that is another check's case
+                continue  # the input is stored: another check covers that
             expect(not (await executor.can_resume(session_id)).can_resume, f"{session_id}: can be resumed")
             with raises(NotResumable, f"{session_id}: resuming without the input"):
                 await executor.resume(agent, session_id)
         result = await (await executor.execute(agent, "Go", session_id=session_id)).result()
         expect_same(result.status, "completed", f"{session_id}: the status")
         expect_same(await transcript(stores, session_id), [USER, DONE], f"{session_id}: the conversation")
-    expect(0 not in llm.asked, "the model was asked with no message at all")
+    expect(0 not in llm.asked, "the model was called without any message")
 
 
 @check("X1", "a session without a message cannot be resumed, whatever its status; with a message it can")
@@ -71,7 +71,7 @@ async def nothing_to_go_on_from(harness: Harness) -> None:
             await executor.resume(agent, status)
         await (await executor.resume(agent, status, message="Go")).result()
         expect_same(await transcript(stores, status), [USER, DONE], f"{status}: the conversation")
-    expect(0 not in llm.asked, "the model was asked with no message at all")
+    expect(0 not in llm.asked, "the model was called without any message")
 
 
 @check("X1", "after a restore, a fork or a manual save no lease is held: execute and resume work immediately")
@@ -103,10 +103,10 @@ async def nobody_holds_a_lease(harness: Harness) -> None:
     made = await stores.state.create_session("by hand", agent_type="main", custom_state={})
     await stores.state.save_state("by hand", msgspec.structs.replace(made, custom_state={"a": 1}))
     result = await (await executor.execute(agent, "Go", session_id="by hand")).result()
-    expect_same(result.status, "completed", "a session made and saved by hand")
+    expect_same(result.status, "completed", "a session created and saved by hand")
 
 
-@check("X1", "a session that must be new is started by exactly one of many; an existing one is left alone")
+@check("X1", "a session that must be new is started by exactly one of many callers; an existing one is left alone")
 async def new_sessions_only(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent()
@@ -116,12 +116,12 @@ async def new_sessions_only(harness: Harness) -> None:
         (handle,) = [each for each in told if isinstance(each, RunHandle)]
         await handle.result()
         refused = {type(each) for each in told} - {RunHandle}
-        expect(refused <= {SessionExists, AlreadyRunning}, f"the others were told {told}")
+        expect(refused <= {SessionExists, AlreadyRunning}, f"the others got {told}")
         before = await stores.state.load_state("s")
-        with raises(SessionExists, "a session that is there"):
+        with raises(SessionExists, "a session that exists"):
             await executor.execute(agent, "Mine", session_id="s", if_exists="reject")
-        expect_same(await stores.state.load_state("s"), before, "the session that was there")
-        expect_same(len(await transcript(stores, "s")), 2, "the messages: one said and one answered")
+        expect_same(await stores.state.load_state("s"), before, "the session that existed")
+        expect_same(len(await transcript(stores, "s")), 2, "the messages: one from the user and one reply")
         again = [
             await executor.execute(agent, "Once", session_id="k", if_exists="reject", idempotency_key="k")
             for _ in range(2)
@@ -130,7 +130,7 @@ async def new_sessions_only(harness: Harness) -> None:
         await again[0].result()
         with raises(InvalidArgument, "if_exists with if_running"):
             await executor.execute(agent, "Go", session_id="n", if_exists="reject", if_running="enqueue")
-        with raises(InvalidArgument, "an if_exists that is none"):
+        with raises(InvalidArgument, "an invalid if_exists"):
             await executor.execute(agent, "Go", session_id="n", if_exists="maybe")  # type: ignore[arg-type]
 
 

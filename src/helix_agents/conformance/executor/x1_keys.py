@@ -1,5 +1,5 @@
-"""X1: a request that is repeated with its idempotency key starts nothing new, however often and wherever its process
-died."""
+"""X1: repeating a request with its idempotency key starts nothing new, however often it is repeated and wherever its
+process died."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet
 from .harness import Clockwork, check, executing, make_executor, simple_agent, transcript
 from .mortal import Died, Life
+from .x9_standing import Gated
 
 LEASE_SECONDS = 30.0
 MOST_CALLS = 40
 
 
 def said_back() -> ScriptedLLM:
-    """Return a model that answers every turn."""
+    """Return a model that replies in every turn."""
     return ScriptedLLM(lambda request: f"You said: {request.messages[-1]['content']}")
 
 
 async def questions(stores: StoreSet, session_id: str) -> list[str]:
-    """Return what the user has said."""
+    """Return the messages of the user."""
     return [message["content"] for message in await transcript(stores, session_id) if message["role"] == "user"]
 
 
@@ -44,10 +45,10 @@ async def a_key_gives_the_run_that_it_started(harness: Harness) -> None:
     async with executing(await harness.open_stores(), said_back()) as elsewhere:
         late = await elsewhere.execute(agent, "one", session_id="s", idempotency_key="k1")
         expect_same(late.run_id, first.run_id, "the run of the same key, in another process, turns later")
-    expect_same(await questions(stores, "s"), ["one", "two"], "what the user said")
+    expect_same(await questions(stores, "s"), ["one", "two"], "the user's messages")
 
 
-@check("X1", "a key without a session finds its session")
+@check("X1", "a request with only an idempotency key finds its session")
 async def a_key_without_a_session_finds_its_session(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent()
@@ -60,7 +61,7 @@ async def a_key_without_a_session_finds_its_session(harness: Harness) -> None:
         await asyncio.gather(first.result(), other.result())
 
 
-@check("X1", "a key that is used with another request is rejected")
+@check("X1", "an idempotency key that is used with another request is rejected")
 async def a_key_with_another_request_is_refused(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent()
@@ -68,7 +69,7 @@ async def a_key_with_another_request_is_refused(harness: Harness) -> None:
         await (await executor.execute(agent, "one", session_id="s", idempotency_key="k")).result()
         with raises(IdempotencyConflict, "the key with another request"):
             await executor.execute(agent, "two", session_id="s", idempotency_key="k")
-    expect_same(await questions(stores, "s"), ["one"], "what the user said")
+    expect_same(await questions(stores, "s"), ["one"], "the user's messages")
 
 
 @check("X1", "of many requests with one key, exactly one starts a run")
@@ -85,12 +86,12 @@ async def of_many_requests_with_one_key_one_starts_a_run(harness: Harness) -> No
     finally:
         for executor in executors:
             await executor.close()
-    expect_same(await questions(stores, "s"), ["one"], "what the user said")
+    expect_same(await questions(stores, "s"), ["one"], "the user's messages")
 
 
-@check("X1", "a key still counts wherever the process died", kind="faults")
+@check("X1", "an idempotency key still counts, wherever the process died", kind="faults")
 async def a_key_holds_wherever_the_process_died(harness: Harness) -> None:
-    """Die at the n-th call, with and without its effect; send the request again; it must have happened once."""
+    """Die at the n-th call, before or after it takes effect; send the request again; it must happen once."""
     stores = await harness.open_stores()
     agent = simple_agent()
     for lost in (False, True):
@@ -110,15 +111,37 @@ async def a_key_holds_wherever_the_process_died(harness: Harness) -> None:
             await life.bury()
             clock.pass_seconds(LEASE_SECONDS + 1)
             async with executing(stores, said_back(), **options) as executor:
-                await _take_up(executor, agent, session_id)
+                await _recover(executor, agent, session_id)
                 again = await executor.execute(agent, "one", session_id=session_id, idempotency_key="k")
                 if (await again.can_resume()).can_resume:
                     again = await again.resume()
                 expect_same((await again.result()).output, "You said: one", f"the output after a death at {last}")
                 await executor.execute(agent, "one", session_id=session_id, idempotency_key="k")
-            expect_same(await questions(stores, session_id), ["one"], f"what was said after a death at {last}")
+            expect_same(await questions(stores, session_id), ["one"], f"the user's messages after a death at {last}")
             if not life.over:
                 break
+
+
+@check("X1", "the key of a run whose process died returns that run, from its start, whichever process continues it")
+async def a_key_returns_its_run_after_a_death(harness: Harness) -> None:
+    stores, agent = await harness.open_stores(), simple_agent()
+    for session_id, resumed_first in (("resumed", True), ("asked again", False)):
+        clock, llm = Clockwork(), Gated(["Never said."])
+        options: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "clock": clock}
+        dead = make_executor(stores, llm, **options)
+        began = await dead.execute(agent, "one", session_id=session_id, idempotency_key="k")
+        await llm.reached.wait()
+        await dead.close()
+        clock.pass_seconds(LEASE_SECONDS + 1)
+        async with executing(stores, said_back(), **options) as executor:
+            if resumed_first:
+                await _recover(executor, agent, session_id)
+            again = await executor.execute(agent, "one", session_id=session_id, idempotency_key="k")
+            names = (again.run_id, again.start_sequence)
+            expect_same(names, (began.run_id, began.start_sequence), f"{session_id}: the run and its start")
+            shown = [chunk["type"] async for chunk in again.stream()]
+            expect("user_message" in shown, f"{session_id}: the stream does not start with the turn: {shown}")
+            expect_same((await again.result()).output, "You said: one", f"{session_id}: the output")
 
 
 class _DiesAt(Life):
@@ -135,7 +158,7 @@ class _DiesAt(Life):
         return super().begin(name)
 
 
-@check("X1", "a key still counts if the process that took over from a dead one dies, too", kind="faults")
+@check("X1", "an idempotency key still counts if the process that took over from a dead one also dies", kind="faults")
 async def a_key_holds_over_two_deaths(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent, clock = simple_agent(), Clockwork()
@@ -146,26 +169,26 @@ async def a_key_holds_over_two_deaths(harness: Harness) -> None:
 
     options: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "clock": clock, "poll_seconds": 60}
     for session_id, others_go_on in (("taken up", True), ("asked again", False)):
-        # Dead before the record of its run says that it was interrupted, and dead before there is a new record.
+        # Dies before the run's record is marked as interrupted, and dies before a new record exists.
         lives = [_DiesAt("save_state", reply_lost=True), _DiesAt("save_state_and_promote_staging", reply_lost=True)]
         first = make_executor(lives[0].wrap(stores), said_back(), hooks=[Stopper()], **options)
         second = make_executor(lives[1].wrap(stores), said_back(), **options)
         for executor, life, text, key in ((first, lives[0], "zero", None), (second, lives[1], "one", "k")):
-            with raises(Died, f"saying {text}"):
+            with raises(Died, f"sending {text}"):
                 await (await executor.execute(agent, text, session_id=session_id, idempotency_key=key)).result()
             await life.bury()
             await executor.close()
             clock.pass_seconds(LEASE_SECONDS + 1)
         async with executing(stores, said_back(), **options) as executor:
             if others_go_on:
-                await _take_up(executor, agent, session_id)
+                await _recover(executor, agent, session_id)
             again = await executor.execute(agent, "one", session_id=session_id, idempotency_key="k")
             expect_same((await again.result()).output, "You said: one", f"{session_id}: the output")
-        expect_same(await questions(stores, session_id), ["zero", "one"], f"{session_id}: what was said")
+        expect_same(await questions(stores, session_id), ["zero", "one"], f"{session_id}: the user's messages")
 
 
-async def _take_up(executor: AgentExecutor, agent: Agent, session_id: str) -> None:
-    """Continue a session whose process died, as a worker would that knows nothing of keys."""
+async def _recover(executor: AgentExecutor, agent: Agent, session_id: str) -> None:
+    """Continue a session whose process died, as a worker that does not know the key does."""
     handle = await executor.get_handle(agent, session_id)
     if handle is not None and (await handle.can_resume()).can_resume:
         await (await handle.resume()).result()

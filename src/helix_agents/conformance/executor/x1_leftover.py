@@ -1,4 +1,4 @@
-"""X1: a session that the store made alone under a used id neither shows nor adopts the stream that is left there."""
+"""X1: a session created directly in the store with a used id neither shows nor adopts the old stream."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def _abort(executor: AgentExecutor, session_id: str) -> None:
     await executor.abort(session_id)
 
 
-@check("X1", "a session that the store made alone neither shows nor adopts a stream that is left under its id")
+@check("X1", "a session created directly in the store neither shows nor adopts an old stream with its id")
 async def left_stream_is_foreign(harness: Harness) -> None:
     stores = await harness.open_stores()
 
@@ -74,7 +74,7 @@ async def left_stream_is_foreign(harness: Harness) -> None:
         for verb in (_watch, _execute, _resume, _restore, _abort):
             name = verb.__name__
             await (await executor.execute(teller, SECRET, session_id=name)).result()
-            await stores.state.delete_session(name)  # as an expiry, or a deletion that was cut short: the stream stays
+            await stores.state.delete_session(name)  # like an expiry or an interrupted deletion: the stream stays
             await stores.state.fork_session("source", name, checkpoint_id=step)
             await verb(executor, name)
             left = [stored.chunk for stored in await stores.streams.get_all_chunks(name)]

@@ -1,4 +1,4 @@
-"""X1: the loop. A claim, steps with parallel tools, one commit each, and a stream that tells exactly that."""
+"""X1: the loop. A claim, steps with parallel tools, one commit each, and a stream that reports exactly that."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def add_and_fail(item: str, ctx: ToolContext) -> str:
 
 @tool
 async def choose(topic: str, ctx: ToolContext) -> str:
-    """Assign what another tool assigns as well."""
+    """Assign a value that another tool also assigns."""
     ctx.update_state(lambda draft: draft.update(topic=topic))
     return topic
 
@@ -54,7 +54,7 @@ async def count_badly(ctx: ToolContext) -> str:
 TWO_ADDS = Reply("Adding.", [Call("add", {"item": "a"}), Call("add", {"item": "b"})])
 
 
-@check("X1", "a run answers and stores its conversation, state, record and checkpoints")
+@check("X1", "a run returns its output and stores its conversation, state, record and checkpoints")
 async def a_run_leaves_everything(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent(add, state=STATE)
@@ -65,7 +65,7 @@ async def a_run_leaves_everything(harness: Harness) -> None:
     roles = [message["role"] for message in await transcript(stores, "s")]
     expect_same(roles, ["user", "assistant", "tool", "tool", "assistant"], "the conversation")
     session = await stores.state.load_state("s")
-    expect(session is not None and session.step_count == 2 and session.user_id == "ann", "the session is not right")
+    expect(session is not None and session.step_count == 2 and session.user_id == "ann", "the session is wrong")
     expect_same(await custom_state(stores, "s"), {"items": ["a", "b"], "n": 2, "by": {}}, "custom state")
     run = await stores.state.get_current_run("s")
     expect(run is not None and (run.status, run.step_count) == ("completed", 2), f"the run is {run}")
@@ -89,16 +89,19 @@ async def lost_writes_are_told_by_the_run(harness: Harness) -> None:
     async with executing(stores, script, hooks=[Listener()]) as executor:
         result = await (await executor.execute(agent, "Go", session_id="s")).result()
         elsewhere = await executor.get_handle(agent, "s")
-        expect(elsewhere is not None and (await elsewhere.result()).warnings == result.warnings, "told only here")
+        expect(
+            elsewhere is not None and (await elsewhere.result()).warnings == result.warnings,
+            "another handle returns a different result",
+        )
     expect_same(await custom_state(stores, "s"), {"topic": "dogs"}, "custom state")
     expect_same(len(result.warnings), 1, f"the lost writes ({result.warnings})")
     expect("/topic" in result.warnings[0], f"the warning does not name what was lost: {result.warnings[0]}")
-    expect_same(heard, result.warnings, "what the hook heard")
+    expect_same(heard, result.warnings, "what the hook received")
     committed = of_type(await chunks_of(stores, "s"), "step_committed")
-    expect_same([chunk.get("warnings") for chunk in committed], [result.warnings, None], "what the stream tells")
+    expect_same([chunk.get("warnings") for chunk in committed], [result.warnings, None], "what the stream reports")
 
 
-@check("X1", "parallel tools that count by assigning are told to use increment")
+@check("X1", "parallel tools that count by assigning get a warning to use increment")
 async def counting_by_assignment_is_told(harness: Harness) -> None:
     stores = await harness.open_stores()
     script = ScriptedLLM([[Call("count_badly")] * 5, "Done."])
@@ -108,13 +111,16 @@ async def counting_by_assignment_is_told(harness: Harness) -> None:
     expect(any("increment('n'" in warning for warning in result.warnings), f"the warnings are {result.warnings}")
 
 
-@check("X1", "why the model stopped is in the message, the stream and the result")
+@check("X1", "the message, the stream and the result say why the model stopped")
 async def the_finish_reason_is_kept(harness: Harness) -> None:
     stores = await harness.open_stores()
     async with executing(stores, ScriptedLLM([Reply("Half an ans", finish_reason="length")])) as executor:
         result = await (await executor.execute(simple_agent(), "Go", session_id="s")).result()
         elsewhere = await executor.get_handle("main", "s")
-        expect(elsewhere is not None and (await elsewhere.result()).finish_reason == "length", "told only here")
+        expect(
+            elsewhere is not None and (await elsewhere.result()).finish_reason == "length",
+            "another handle returns a different result",
+        )
     expect_same([result.output, result.finish_reason], ["Half an ans", "length"], "the result")
     expect_same((await transcript(stores, "s"))[-1].get("finish_reason"), "length", "the message")
     (committed,) = of_type(await chunks_of(stores, "s"), "step_committed")
@@ -128,17 +134,19 @@ async def the_stream_tells_the_run(harness: Harness) -> None:
     async with executing(stores, ScriptedLLM([TWO_ADDS, "Done."])) as executor:
         handle = await executor.execute(agent, "Go", session_id="s")
         seen = [chunk async for chunk in handle.stream()]
-    expect_same(seen, await chunks_of(stores, "s"), "what was seen live and what is kept")
+    expect_same(seen, await chunks_of(stores, "s"), "what was read live and what is stored")
     expect_same(seen[0]["type"], "run_started", "the first chunk")
     expect_same(seen[-1]["type"], "output", "the last chunk")
-    expect_same([c["step_count"] for c in of_type(seen, "step_committed")], [1, 2], "the commits told")
+    expect_same([c["step_count"] for c in of_type(seen, "step_committed")], [1, 2], "the commits reported")
     text = "".join(chunk["delta"] for chunk in of_type(seen, "text_delta"))
     expect_same(text, "Adding.Done.", "the text")
     info = await stores.streams.get_stream_info("s")
     expect(info is not None and (info.status, info.final_output) == ("ended", "Done."), f"the stream is {info}")
 
 
-@check("X1", "a client that applies the state patches has the committed state, whatever the tools do", kind="random")
+@check(
+    "X1", "a client that applies the state patches ends with the committed state, whatever the tools do", kind="random"
+)
 async def patches_give_the_committed_state(harness: Harness) -> None:
     stores = await harness.open_stores()
     rng = random.Random(harness.options.seed)
@@ -189,7 +197,7 @@ def _churn(draft: Any, rng: random.Random, key: str) -> None:
             draft[key] = rng.randrange(9)
 
 
-@check("X1", "what a tool wrote before it failed is neither committed nor left on the readers' side")
+@check("X1", "what a tool wrote before it failed is neither committed nor left in the state that readers have")
 async def a_failed_tool_is_withdrawn(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent(add, add_and_fail, state=STATE)
@@ -206,10 +214,10 @@ async def a_failed_tool_is_withdrawn(harness: Harness) -> None:
     expect_same(state, {"items": ["a", "b"], "n": 2, "by": {}}, "custom state")
     expect_same(view.state(STATE), state, "what the reader has")
     told = [m["content"] for m in await transcript(stores, "s") if m["role"] == "tool"]
-    expect_same(told[1], "Error: ValueError: no more room", "what the model hears of the failure")
+    expect_same(told[1], "Error: ValueError: no more room", "what the model sees of the failure")
 
 
-@check("X1", "a finished session continues with a next turn, on a fresh stream")
+@check("X1", "a finished session continues with another turn, on a fresh stream")
 async def the_next_turn(harness: Harness) -> None:
     stores = await harness.open_stores()
     async with executing(stores, ScriptedLLM(["First.", "Second."])) as executor:
@@ -225,7 +233,7 @@ async def the_next_turn(harness: Harness) -> None:
     expect_same([run.turn for run in await stores.state.list_runs("s")], [1, 2], "the turns")
 
 
-@check("X1", "when many start the same session at once, exactly one succeeds", kind="tasks")
+@check("X1", "when many callers start the same session concurrently, exactly one succeeds", kind="tasks")
 async def one_of_many_begins(harness: Harness) -> None:
     sets = [await harness.open_stores() for _ in range(5)]
     gate = asyncio.Event()
@@ -249,7 +257,7 @@ async def one_of_many_begins(harness: Harness) -> None:
         await handle.result()
     for executor in executors:
         await executor.__aexit__(None, None, None)
-    expect_same([len(begun), len(refused)], [1, 4], "how many began and how many were refused")
+    expect_same([len(begun), len(refused)], [1, 4], "how many started and how many were rejected")
     expect_same(len(await transcript(sets[0], "s")), 4, "the number of messages")
 
 
@@ -275,10 +283,10 @@ async def a_live_session_is_refused(harness: Harness) -> None:
                 refused += 1
         gate.set()
         await handle.result()
-    expect_same(refused, 2, "how many were refused")
+    expect_same(refused, 2, "how many were rejected")
 
 
-@check("X1", "a run that never ends fails after max_steps, and the session takes another message")
+@check("X1", "a run that never ends fails after max_steps, and the session accepts another message")
 async def max_steps(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent(add, state=STATE, max_steps=2)
@@ -287,12 +295,12 @@ async def max_steps(harness: Harness) -> None:
         result = await (await executor.execute(agent, "Go", session_id="s")).result()
         expect_same(result.status, "failed", "the status")
         session = await stores.state.load_state("s")
-        expect(session is not None and session.failure_reason == "max_steps", "the reason is not kept")
+        expect(session is not None and session.failure_reason == "max_steps", "the reason is not stored")
         result = await (await executor.execute(agent, "Now stop", session_id="s")).result()
     expect_same([result.status, result.output], ["completed", "Done at last."], "the next turn")
 
 
-@check("X1", "usage is recorded with the steps: tokens, tools, and what tools count")
+@check("X1", "usage is recorded with the steps: tokens, tool calls, and counters of tools")
 async def usage_is_recorded(harness: Harness) -> None:
     stores = await harness.open_stores()
     if stores.usage is None:

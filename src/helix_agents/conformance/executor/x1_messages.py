@@ -1,4 +1,4 @@
-"""X1: the messages of a conversation have ids that outlive crashes, forks and restores; users' ones are streamed."""
+"""X1: messages have ids that survive crashes, forks and restores; user messages are streamed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def _messages(stores: StoreSet, session_id: str) -> list[Any]:
 
 
 async def _ids(stores: StoreSet, session_id: str) -> list[str]:
-    """Return the ids of the user and assistant messages, all of which must have one that no other has."""
+    """Return the ids of the user and assistant messages, which must exist and be unique."""
     messages = [message for message in await _messages(stores, session_id) if message["role"] in ("user", "assistant")]
     ids: list[Any] = [message.get("id") for message in messages]
     expect(all(isinstance(given, str) and given for given in ids), f"messages without an id: {ids}")
@@ -45,7 +45,7 @@ async def ids_of_messages(harness: Harness) -> None:
         again = [{"role": "user", "content": "A", "id": "mine-2"}, {"role": "user", "content": "B", "id": "mine-3"}]
         await executor.run(gated.agent, again, session_id="s")
     kept = [given if given.startswith("mine") else "" for given in await _ids(stores, "s")]
-    expect_same(kept, ["mine-1", "", "mine-2", *[""] * 7, "", "", "mine-3", ""], "the ids that were kept")
+    expect_same(kept, ["mine-1", "", "mine-2", *[""] * 7, "", "", "mine-3", ""], "the ids that were stored")
 
 
 @check(
@@ -92,7 +92,7 @@ async def ids_are_stable(harness: Harness) -> None:
 
 
 async def _known_ids(stores: StoreSet, session_id: str) -> list[str]:
-    """Return the ids of what is stored, and of a reply that is staged."""
+    """Return the ids of the stored messages and of a staged reply."""
     session, run = await stores.state.load_state(session_id), await stores.state.get_current_run(session_id)
     if session is None or run is None:
         return []
@@ -106,7 +106,7 @@ def _shown(chunks: list[dict[str, Any]]) -> list[str]:
     return [chunk["message"]["id"] for chunk in chunks if chunk["type"] == "user_message"]
 
 
-@check("X1", "a user message appears once on the stream, when a run reads it, also if it was enqueued")
+@check("X1", "a user message appears once on the stream, when a run reads it, even if it was enqueued")
 async def user_messages_are_shown(harness: Harness) -> None:
     stores = await harness.open_stores()
     gated = Gated()
@@ -123,7 +123,7 @@ async def user_messages_are_shown(harness: Harness) -> None:
         expect_same(shown, said, "the messages on the stream")
         places = [chunk["type"] for chunk in chunks if chunk["type"] in ("user_message", "step_committed", "output")]
         asked, committed = "user_message", "step_committed"
-        expect_same(places, [asked, committed, asked, asked, committed, "output"], "their place")
+        expect_same(places, [asked, committed, asked, asked, committed, "output"], "their position")
         replies = [message["id"] for message in await _messages(stores, "s") if message["role"] == "assistant"]
         named = [chunk["message_id"] for chunk in chunks if chunk["type"] == committed]
         expect_same(named, replies, "the assistant messages that the commits name")

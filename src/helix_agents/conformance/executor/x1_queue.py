@@ -19,12 +19,12 @@ from .frozen import Freezer
 from .harness import Clockwork, check, executing, simple_agent, transcript
 
 
-def _said(messages: list[dict[str, Any]]) -> list[str]:
+def _user_messages(messages: list[dict[str, Any]]) -> list[str]:
     return [message["content"] for message in messages if message["role"] == "user"]
 
 
 class Gated:
-    """An agent whose first step calls a tool that waits, and which then says how many messages it has read."""
+    """An agent whose first step calls a tool that waits, and which then replies how many messages it has read."""
 
     def __init__(self, *others: Any) -> None:
         self.begun, self.gate = asyncio.Event(), asyncio.Event()
@@ -32,7 +32,7 @@ class Gated:
 
         @tool
         async def wait(ctx: ToolContext) -> str:
-            """Wait until the check says so or the run is asked to stop."""
+            """Wait until the check releases it or the run is asked to stop."""
             self.ran += 1
             self.begun.set()
             while not ctx.interrupted and not self.gate.is_set():  # noqa: ASYNC110  # two things to wait for
@@ -42,12 +42,12 @@ class Gated:
         self.agent = simple_agent(wait, *others)
 
     def llm(self, *first: Call, then: Callable[[ModelRequest], Line] | None = None) -> ScriptedLLM:
-        """Calls the tool once, then answers."""
+        """Call the tool once, then reply."""
 
         def line(request: ModelRequest) -> Line:
             if not any(message["role"] == "assistant" for message in request.messages):
                 return [Call("wait"), *first]
-            return then(request) if then is not None else f"Read {len(_said(list(request.messages)))}."
+            return then(request) if then is not None else f"Read {len(_user_messages(list(request.messages)))}."
 
         return ScriptedLLM(line)
 
@@ -66,7 +66,7 @@ async def enqueued_in_order(harness: Harness) -> None:
         handle = await _begin(executor, gated)
         with raises(AlreadyRunning, "a message that is not to be enqueued"):
             await other.execute(gated.agent, "No", session_id="s")
-        with raises(InvalidArgument, "a word that means nothing"):
+        with raises(InvalidArgument, "an unknown value of if_running"):
             await other.execute(gated.agent, "No", session_id="s", if_running="maybe")  # type: ignore[arg-type]
         for text in ("one", "two", "three"):
             same = await other.execute(gated.agent, text, session_id="s", if_running="enqueue")
@@ -75,16 +75,16 @@ async def enqueued_in_order(harness: Harness) -> None:
         results = [await handle.result(), await same.result()]
         expect_same([result.output for result in results], ["Read 4.", "Read 4."], "the results")
     messages = await transcript(stores, "s")
-    expect_same(_said(messages), ["Go", "one", "two", "three"], "what the user said")
-    expect_same([message["role"] for message in messages][-5:], ["tool", *["user"] * 3, "assistant"], "their place")
+    expect_same(_user_messages(messages), ["Go", "one", "two", "three"], "the user's messages")
+    expect_same([message["role"] for message in messages][-5:], ["tool", *["user"] * 3, "assistant"], "their position")
     expect_same(len(await stores.state.list_runs("s")), 1, "the number of runs")
 
 
 class SlowAnswer(ScriptedLLM):
-    """Says its first answer only when the check lets it."""
+    """A model that sends its first reply only when the check allows it."""
 
     def __init__(self) -> None:
-        super().__init__(lambda request: f"Read {len(_said(list(request.messages)))}.")
+        super().__init__(lambda request: f"Read {len(_user_messages(list(request.messages)))}.")
         self.asked, self.gate = asyncio.Event(), asyncio.Event()
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
@@ -94,7 +94,7 @@ class SlowAnswer(ScriptedLLM):
             yield event
 
 
-@check("X1", "a message that arrives during the last answer is read before the run ends")
+@check("X1", "a message that arrives during the last reply is read before the run ends")
 async def enqueued_during_the_last_answer(harness: Harness) -> None:
     stores, elsewhere = await harness.open_stores(), await harness.open_stores()
     llm, agent = SlowAnswer(), simple_agent()
@@ -108,11 +108,11 @@ async def enqueued_during_the_last_answer(harness: Harness) -> None:
     expect_same(roles, ["user", "assistant", "user", "assistant"], "the conversation")
 
 
-@check("X1", "whenever a message is enqueued, also as a run ends, it is read exactly once", kind="tasks")
+@check("X1", "a message is read exactly once whenever it is enqueued, even while a run ends", kind="tasks")
 async def enqueued_at_any_moment(harness: Harness) -> None:
     stores, elsewhere = await harness.open_stores(), await harness.open_stores()
     rng = random.Random(harness.options.seed)
-    llm = ScriptedLLM(lambda request: f"Read {len(_said(list(request.messages)))}.")
+    llm = ScriptedLLM(lambda request: f"Read {len(_user_messages(list(request.messages)))}.")
     agent = simple_agent(max_steps=200)
 
     async def send(executor: AgentExecutor, name: str) -> None:
@@ -128,8 +128,8 @@ async def enqueued_at_any_moment(harness: Harness) -> None:
         handle = await one.get_handle(agent, "s")
         assert handle is not None
         result = await handle.result()
-        expect_same(result.output, "Read 24.", "the last answer")
-    said = _said(await transcript(stores, "s"))
+        expect_same(result.output, "Read 24.", "the last reply")
+    said = _user_messages(await transcript(stores, "s"))
     for name in "abc":
         expect_same(
             [text for text in said if text[0] == name], [f"{name}{n}" for n in range(8)], f"the messages of {name}"
@@ -147,12 +147,12 @@ async def enqueued_before_a_crash(harness: Harness) -> None:
     async with executing(stores, gated.llm()) as executor:
         result = await (await executor.resume(gated.agent, "s", message="two")).result()
         expect_same(result.output, "Read 3.", "the result")
-    expect_same(_said(await transcript(stores, "s")), ["Go", "one", "two"], "what the user said")
+    expect_same(_user_messages(await transcript(stores, "s")), ["Go", "one", "two"], "the user's messages")
     session = await stores.state.load_state("s")
     expect(session is not None and session.queued_messages == [], "a message is still in the queue")
 
 
-@check("X1", "an enqueued message waits while its run is suspended, and leaves the questions alone")
+@check("X1", "an enqueued message waits while its run is suspended, and leaves pending questions alone")
 async def enqueued_before_a_suspension(harness: Harness) -> None:
     @tool(execute="client")
     def ask() -> str:
@@ -165,7 +165,7 @@ async def enqueued_before_a_suspension(harness: Harness) -> None:
         await executor.execute(gated.agent, "one", session_id="s", if_running="enqueue")
         gated.gate.set()
         result = await handle.result()
-        expect_same([wait.tool_name for wait in result.suspended], ["ask"], "what waits")
+        expect_same([wait.tool_name for wait in result.suspended], ["ask"], "what is pending")
     stores = await harness.open_stores()
     async with executing(stores, gated.llm(Call("ask"))) as executor:
         await executor.submit_tool_result("s", "call_1_2", result="so")
@@ -183,7 +183,7 @@ async def enqueued_before_a_failure(harness: Harness) -> None:
     failing = True
 
     def then(request: ModelRequest) -> Line:
-        return ModelError("broken") if failing else f"Read {len(_said(list(request.messages)))}."
+        return ModelError("broken") if failing else f"Read {len(_user_messages(list(request.messages)))}."
 
     async with executing(stores, gated.llm(then=then)) as executor:
         handle = await _begin(executor, gated)
@@ -193,10 +193,10 @@ async def enqueued_before_a_failure(harness: Harness) -> None:
         failing = False
         result = await executor.run(gated.agent, "two", session_id="s", if_running="enqueue")
         expect_same(result.output, "Read 3.", "the result")
-    expect_same(_said(await transcript(stores, "s")), ["Go", "one", "two"], "what the user said")
+    expect_same(_user_messages(await transcript(stores, "s")), ["Go", "one", "two"], "the user's messages")
 
 
-@check("X1", "a message may interrupt a run in any process and continues from there")
+@check("X1", "a message may interrupt a run in any process, and the session continues with that message")
 async def interrupting(harness: Harness) -> None:
     stores, elsewhere = await harness.open_stores(), await harness.open_stores()
     gated = Gated()
@@ -204,10 +204,10 @@ async def interrupting(harness: Harness) -> None:
         handle = await _begin(executor, gated)
         result = await other.run(gated.agent, "Stop that", session_id="s", if_running="interrupt")
         expect_same((await handle.result()).status, "interrupted", "the run that was interrupted")
-        expect_same([result.status, result.output], ["completed", "Read 2."], "the run that went on")
+        expect_same([result.status, result.output], ["completed", "Read 2."], "the run that continued")
         result = await other.run(gated.agent, "And?", session_id="s", if_running="interrupt")
         expect_same(result.output, "Read 3.", "a message for a session that is not running")
-    expect_same(_said(await transcript(stores, "s")), ["Go", "Stop that", "And?"], "what the user said")
+    expect_same(_user_messages(await transcript(stores, "s")), ["Go", "Stop that", "And?"], "the user's messages")
     expect_same(gated.ran, 1, "how often the tool ran")
 
 
@@ -248,7 +248,9 @@ async def only_the_refused_message_goes(harness: Harness) -> None:
 
 
 @check(
-    "X1", "a run whose input is refused and that stalls before it says so changes nothing of later turns", kind="faults"
+    "X1",
+    "a run whose input is rejected and that stalls before it reports this does not change later turns",
+    kind="faults",
 )
 async def refused_and_stalled(harness: Harness) -> None:
     agent = _guarded_agent()

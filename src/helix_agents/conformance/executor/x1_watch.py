@@ -1,4 +1,4 @@
-"""X1: a watcher of a session has what was said up to some moment and everything after it, once, over turns."""
+"""X1: a watcher of a session gets a snapshot and everything after it, once, across turns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def _until(chunks: AsyncIterator[StoredChunk], *kinds: str) -> list[Stored
 
 
 async def _watch_a_turn(executor: AgentExecutor, entered: asyncio.Event | None = None) -> list[str]:
-    """Return what the model has said by the end of the turn, as a watcher that attaches now sees it."""
+    """Return the model's text at the end of the turn, as a watcher that attaches now sees it."""
     async with executor.watch("s") as view:
         if entered is not None:
             entered.set()
@@ -44,14 +44,14 @@ async def _watch_a_turn(executor: AgentExecutor, entered: asyncio.Event | None =
             expect_same(stored.sequence, last + 1, "the next sequence")
             last = stored.sequence
             if stored.chunk["type"] == "text_delta":
-                expect(stored.chunk["step"] > step, "a chunk of what the snapshot has already")
+                expect(stored.chunk["step"] > step, "a chunk repeats what the snapshot has")
                 later[stored.chunk["step"]] = later.get(stored.chunk["step"], "") + stored.chunk["delta"]
         return said + [later[number] for number in sorted(later)]
 
 
 @check(
     "X1",
-    "who comes in the middle of a run has all of it: a snapshot, and what follows",
+    "a reader that attaches in the middle of a run gets all of it: a snapshot, then what follows",
     kind="tasks",
 )
 async def watching_from_anywhere(harness: Harness) -> None:
@@ -77,10 +77,10 @@ async def watching_from_anywhere(harness: Harness) -> None:
     wanted = _texts(await transcript(stores, "s"))
     expect(len(seen) > 10, "too few watchers")
     for said in seen:
-        expect_same(said, wanted, "what a watcher knows")
+        expect_same(said, wanted, "what a watcher has")
 
 
-@check("X1", "a watcher sees the next turn, also after one that failed or suspended, wherever it runs")
+@check("X1", "a watcher sees the next turn, wherever it runs, also after a turn that failed or was suspended")
 async def watching_over_turns(harness: Harness) -> None:
     stores, elsewhere = await harness.open_stores(), await harness.open_stores()
     script: Script = ["One.", ModelError("broken"), "Two.", [Call("ask")], "Three."]
@@ -100,19 +100,19 @@ async def watching_over_turns(harness: Harness) -> None:
                 reading = asyncio.create_task(_until(chunks, end))
                 await (await executor.execute(agent, "On", session_id="s")).result()
                 found = await asyncio.wait_for(reading, 60)
-                expect("run_started" in [stored.chunk["type"] for stored in found], f"no beginning before {end}")
+                expect("run_started" in [stored.chunk["type"] for stored in found], f"no start before {end}")
             await executor.submit_tool_result("s", "call_3_1", result="so")
             await (await executor.resume(agent, "s")).result()
             found = await asyncio.wait_for(_until(chunks, "output"), 60)
             expect("run_resumed" in [stored.chunk["type"] for stored in found], "the resumed run is not seen")
             await executor.delete_session("s")
             await asyncio.wait_for(_until(chunks, "never"), 60)
-    with raises(SessionNotFound, "watching a session that is not there"):
+    with raises(SessionNotFound, "watching a session that does not exist"):
         async with executor.watch("s"):
             pass
 
 
-@check("X1", "a handle follows a session over turns, and a reader may attach before the first chunk")
+@check("X1", "a handle follows a session across turns, and a reader may attach before the first chunk")
 async def following_a_handle(harness: Harness) -> None:
     stores, elsewhere = await harness.open_stores(), await harness.open_stores()
     agent = simple_agent()
@@ -120,7 +120,7 @@ async def following_a_handle(harness: Harness) -> None:
     async with executing(stores, _InOrder(["One.", "Two."])) as executor, executing(elsewhere, _InOrder([])) as tab:
         handle = await tab.get_handle(agent, "s")
         assert handle is not None
-        expect_same([chunk async for chunk in handle.stream()], [], "what a reader gets that does not wait")
+        expect_same([chunk async for chunk in handle.stream()], [], "what a reader that does not wait gets")
         early = asyncio.create_task(_types(handle.stream(wait=True)))
         following = handle.stored_chunks(follow=True)
         both = asyncio.create_task(_until(following, "output"))
@@ -140,7 +140,7 @@ async def _types(chunks: AsyncIterator[dict[str, Any]]) -> list[str]:
 
 
 class _InOrder(ScriptedLLM):
-    """Says the next line each time it is asked, whatever the conversation."""
+    """A model that replies with the next line at each call, whatever the conversation."""
 
     def __init__(self, lines: Any) -> None:
         said = iter(lines)

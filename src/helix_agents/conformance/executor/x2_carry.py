@@ -1,6 +1,6 @@
-"""X2: where one backend holds sessions, streams and usage, one write carries all three; elsewhere the order is kept.
+"""X2: where one backend holds sessions, streams and usage, one write stores all three; elsewhere the order is the same.
 
-Checks of the stores call the carrying write themselves. Checks of runs hold for every pair of stores.
+Checks of the stores make the combined write themselves. Checks of runs apply to every pair of stores.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _carries(stores: StoreSet) -> bool:
 
 
 class _Load:
-    """A session with a staged call, and two chunks that wait for a write to carry them."""
+    """A session with a staged call, and two buffered chunks for the next write."""
 
     def __init__(self, stores: StoreSet, writer: BatchingWriter, session: SessionState) -> None:
         self.stores, self.writer, self.session = stores, writer, session
@@ -75,11 +75,11 @@ class _Load:
             expect_same(await self.stores.usage.get_entries("s"), [], f"the usage, {why}")
 
 
-@check("X2", "a commit that carries chunks and usage shows all of it together, and its checkpoint knows the position")
+@check("X2", "a commit with chunks and usage makes them visible together, and its checkpoint has their position")
 async def carried_together(harness: Harness) -> None:
     stores = await harness.open_stores()
     if not _carries(stores):
-        return  # then the executor keeps the order, as the other checks judge
+        return  # then the executor preserves the order, which other checks cover
     load = await _Load.of(stores)
     row = StagedChanges("call", 0, StepWrites([{"kind": "replace", "path": ["a"], "value": 2}]))
     along = Along(await load.writer.lend())
@@ -87,10 +87,10 @@ async def carried_together(harness: Harness) -> None:
     expect_same([chunk["delta"] for chunk in await chunks_of(stores, "s")], ["one", "two"], "the chunks of staging")
     load.writer.put({"type": "text_delta", "delta": "three", "step": 1})
     committed = await load.commit(await load.along())
-    load.writer.landed(committed.sequence, news=1)
+    load.writer.landed(committed.sequence, added=1)
     chunks = await chunks_of(stores, "s")
     expect_same([chunk["type"] for chunk in chunks], ["text_delta"] * 3 + ["step_committed"], "the chunks")
-    expect_same(chunks[-1]["checkpoint_id"], committed.checkpoint_id, "the checkpoint that the news names")
+    expect_same(chunks[-1]["checkpoint_id"], committed.checkpoint_id, "the checkpoint that step_committed names")
     latest = await stores.state.get_latest_checkpoint("s")
     expect_same([committed.sequence, latest and latest.stream_sequence], [4, 3], "the last sequence and the position")
     expect_same(await custom_state(stores, "s"), {"a": 2}, "custom state")
@@ -100,7 +100,7 @@ async def carried_together(harness: Harness) -> None:
     expect_same(await load.writer.flush(), 5, "the sequence of the next chunk")
 
 
-@check("X2", "a rejected commit carries nothing, and its chunks leave later, once")
+@check("X2", "a rejected commit writes none of its chunks, and they are sent later, once")
 async def a_refused_commit_carries_nothing(harness: Harness) -> None:
     stores = await harness.open_stores()
     if not _carries(stores):
@@ -109,7 +109,7 @@ async def a_refused_commit_carries_nothing(harness: Harness) -> None:
     with raises(VersionConflict, "a commit at a wrong version"):
         await load.commit(await load.along(), version=7)
     await load.expect_nothing("after a wrong version")
-    load.writer.returned(surely=True, news=1)
+    load.writer.returned(surely=True, added=1)
     await load.writer.flush()
     expect_same([chunk["delta"] for chunk in await chunks_of(stores, "s")], ["one", "two"], "the chunks")
 
@@ -133,7 +133,7 @@ async def the_stream_refuses_the_commit(harness: Harness) -> None:
         await load.expect_nothing(how)
 
 
-@check("X2", "a carrying write that is sent again happens once")
+@check("X2", "a write with chunks that is sent again happens once")
 async def carried_once(harness: Harness) -> None:
     stores = await harness.open_stores()
     if not _carries(stores):
@@ -148,7 +148,7 @@ async def carried_once(harness: Harness) -> None:
     await load.commit(along)
     with raises(VersionConflict, "the same commit again"):
         await load.commit(along)
-    load.writer.returned(surely=False, news=1)  # as if the reply to the first one were lost
+    load.writer.returned(surely=False, added=1)  # as if the reply to the first one was lost
     await load.writer.write({"type": "text_delta", "delta": "four", "step": 2})
     await load.writer.flush()
     deltas = [chunk.get("delta", chunk["type"]) for chunk in await chunks_of(stores, "s")]
@@ -157,7 +157,7 @@ async def carried_once(harness: Harness) -> None:
 
 
 class _Watching:
-    """A state store that lets a check look right after each commit, before the run continues."""
+    """A state store that calls a check right after each commit, before the run continues."""
 
     def __init__(self, stores: StoreSet, *, loses: int = 0) -> None:
         self._stores = stores
@@ -184,7 +184,7 @@ class _Watching:
 
 @tool
 async def note(text: str, ctx: ToolContext) -> str:
-    """Note something, and show a lot."""
+    """Note something, and emit a lot."""
     ctx.update_state(lambda draft: draft["notes"].append(text))
     for _ in range(10):
         ctx.emit("shown", text * 100)
@@ -194,7 +194,7 @@ async def note(text: str, ctx: ToolContext) -> str:
 USAGE = TokenUsage("model", prompt=1, completion=1)
 
 
-@check("X2", "step_committed, output, the last tool_end and the usage of a step are there as soon as its commit is")
+@check("X2", "step_committed, output, the last tool_end and usage of a step become visible with its commit")
 async def announced_with_the_commit(harness: Harness) -> None:
     stores = await harness.open_stores()
     watching: Any = _Watching(stores)
@@ -208,14 +208,14 @@ async def announced_with_the_commit(harness: Harness) -> None:
         if _carries(stores):
             named = [chunk["checkpoint_id"] for chunk in of_type(chunks, "step_committed")]
             expect(checkpoint_id in named, f"the commit {checkpoint_id} is not announced with it: {named}")
-            expect(stores.usage is None or usage > spent, f"the usage of {checkpoint_id} does not come with it")
+            expect(stores.usage is None or usage > spent, f"the usage of {checkpoint_id} is not stored with it")
         expect_same(len(of_type(chunks, "tool_end")) if _carries(stores) else 1, 1, "the finished calls")
         spent = usage
     if _carries(stores):
         expect_same(len(of_type(watching.seen[-1][1], "output")), 1, "the output with the last commit")
 
 
-@check("X2", "a commit that loses its reply after it carried a megabyte of chunks happens once, for readers as well")
+@check("X2", "a commit with a megabyte of chunks whose reply is lost happens once, also for readers")
 async def the_reply_to_a_carrying_commit_is_lost(harness: Harness) -> None:
     stores = await harness.open_stores()
     script = ScriptedLLM([[Call("note", {"text": "a" * 1000})], "Done."])
@@ -241,7 +241,7 @@ class _Apart:
         return getattr(self._inner, name)
 
 
-@check("X2", "stores that live apart keep the order: readers have the same as where one write carries everything")
+@check("X2", "with separate stores, readers get the same chunks as when one write contains everything")
 async def stores_that_live_apart(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent(note, state={"notes": []})
@@ -253,13 +253,16 @@ async def stores_that_live_apart(harness: Harness) -> None:
         expect_same(result.output, "Done.", f"the output, {session_id}")
         chunks = await chunks_of(stores, session_id)
         told.append(sorted(f"{chunk['step']} {chunk['type']}" for chunk in chunks if chunk["type"] != "state_patch"))
-    expect(not stores.state.carries(cast(Any, _Apart(stores.streams)), stores.usage), "foreign streams are carried")
+    expect(
+        not stores.state.carries(cast(Any, _Apart(stores.streams)), stores.usage),
+        "a commit accepts chunks for a foreign stream",
+    )
     expect_same(told[1], told[0], "the chunks")
     expect_same(await custom_state(stores, "apart"), await custom_state(stores, "together"), "custom state")
 
 
 class _Refusing:
-    """A state store that refuses the first commit of a certain call."""
+    """A state store that rejects the first commit of a certain call."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -279,7 +282,7 @@ class _Refusing:
         return refuse
 
 
-@check("X2", "the last tool_end of each call agrees with its stored outcome, also after a commit was refused")
+@check("X2", "the last tool_end of each call agrees with its stored outcome, also after a rejected commit")
 async def the_last_tool_end_agrees(harness: Harness) -> None:
     stores = await harness.open_stores()
     refusing: Any = _Refusing(stores.state)
@@ -301,7 +304,7 @@ async def a_chunk_that_cannot_be_stored(harness: Harness) -> None:
 
     @tool
     async def shout(ctx: ToolContext) -> str:
-        """Emit a number that no JSON text brings back."""
+        """Emit a number that does not survive JSON encoding."""
         ctx.emit("shouted", 10**5000)
         return "shouted"
 
@@ -326,7 +329,7 @@ async def a_chunk_that_is_too_large(harness: Harness) -> None:
 
     @tool
     async def pour(ctx: ToolContext) -> str:
-        """Emit more than some databases hold in a row."""
+        """Emit more than fits into a row of some databases."""
         ctx.emit("poured", "x" * 5_000_000)
         return "poured"
 
@@ -342,7 +345,7 @@ async def a_chunk_that_is_too_large(harness: Harness) -> None:
 
 
 class _Stopping:
-    """A state store that lets a check look right after the write that stops a session."""
+    """A state store that calls a check right after the write that stops a session."""
 
     def __init__(self, stores: StoreSet) -> None:
         self._stores = stores
@@ -398,7 +401,7 @@ async def ends_in_one_write(harness: Harness) -> None:
         expect_same(last, told[session_id], f"the last chunk, {session_id}")
 
 
-@check("X2", "a stream that another process fences or pauses during a step takes no chunk, and nothing is committed")
+@check("X2", "a stream that another process fences or pauses during a step rejects chunks, and nothing is committed")
 async def a_stream_that_is_fenced_or_paused(harness: Harness) -> None:
     stores = await harness.open_stores()
 

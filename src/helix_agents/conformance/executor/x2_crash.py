@@ -1,10 +1,11 @@
-"""X2: a run that dies anywhere is continued and ends as if nothing had happened; one that was only frozen stays out."""
+"""X2: a run that dies anywhere is continued and ends as if nothing had happened; a frozen run writes nothing later."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from ...agent import Agent
@@ -39,8 +40,8 @@ Act = Callable[[AgentExecutor, str], Awaitable[Any]]
 async def perform(
     stores: StoreSet, session_id: str, lives: list[Life], *, act: Act = begin_or_go_on, **more: Any
 ) -> tuple[Remains, list[str]]:
-    """Perform the play through these lives, one after another; the last attempts do not die. `act` does what comes
-    next."""
+    """Run the scenario in processes with these lifetimes, one after another; the last attempts do not die. `act`
+    does the next thing."""
     journal: list[str] = []
     ledger = StagedLedger()
     clock = Clockwork()
@@ -72,7 +73,7 @@ async def attempt(
     act: Act = begin_or_go_on,
     **more: Any,
 ) -> None:
-    """Perform what one life can."""
+    """Do what one process can do before it dies."""
     options: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "clock": clock, "agents": [make_author(journal.append)]}
     options |= more
     executor = make_executor(life.wrap(stores), make_llm(), **options)
@@ -101,7 +102,7 @@ async def dead_at_any_call(harness: Harness) -> None:
         expect_same_remains(actual, expected, f"dead at {plan} (seed {harness.options.seed})")
 
 
-@check("X2", "a run with durable steps but not durable calls that dies at any call ends the same", kind="faults")
+@check("X2", "a run with durable steps but without durable calls that dies at any call ends the same", kind="faults")
 async def dead_where_only_steps_last(harness: Harness) -> None:
     stores = await harness.open_stores()
     rng = random.Random(harness.options.seed)
@@ -115,7 +116,7 @@ async def dead_where_only_steps_last(harness: Harness) -> None:
         expect_same_remains(actual, expected, f"dead at {plan} (seed {harness.options.seed})")
 
 
-@check("X2", "a run that dies right after a commit, before it was announced, ends the same", kind="faults")
+@check("X2", "a run that dies right after a commit, before it is announced, ends the same", kind="faults")
 async def dead_after_each_commit(harness: Harness) -> None:
     stores = await harness.open_stores()
     expected, _ = await perform(stores, "undisturbed", [])
@@ -125,9 +126,51 @@ async def dead_after_each_commit(harness: Harness) -> None:
         expect_same_remains(actual, expected, f"dead after commit {number}")
 
 
+async def _restored(stores: StoreSet, session_id: str, life: Life) -> Any:
+    """Restore the first step of a turn and resume it, in a process that dies; return what its readers see."""
+    clock = Clockwork()
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        return "ok"
+
+    agent, llm = simple_agent(work), ScriptedLLM([[Call("work")], [Call("work")], "Done."])
+    async with executing(stores, llm, clock=clock, lease_seconds=LEASE_SECONDS) as executor:
+        await executor.run(agent, "Go", session_id=session_id)
+        (first,) = [each for each in (await stores.state.list_checkpoints(session_id)).items if each.step_count == 1]
+        await executor.restore(session_id, first.checkpoint_id)
+    dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=LEASE_SECONDS)
+    with suppress(Died):
+        await (await dying.resume(agent, session_id)).result()
+    await life.bury()
+    await dying.close()
+    clock.pass_seconds(LEASE_SECONDS + 1)
+    async with executing(stores, llm, clock=clock, agents=[agent]) as executor:
+        if (await executor.can_resume(session_id)).can_resume:
+            await (await executor.resume(agent, session_id)).result()
+        await executor.recover()
+    view = View()
+    for chunk in await chunks_of(stores, session_id):
+        view.take(chunk)
+    return view.summary()
+
+
+@check("X2", "after a restore, a run that dies at any call ends the same for its readers", kind="faults")
+async def dead_after_a_restore(harness: Harness) -> None:
+    stores, life = await harness.open_stores(), Life()
+    expected = await _restored(stores, "undisturbed", life)
+    rng = random.Random(harness.options.seed)
+    calls = range(1, life.calls + 1)
+    for last in rng.sample(calls, min(len(calls), max(3, harness.options.steps // 25))):
+        reply_lost = rng.random() < 0.5
+        actual = await _restored(stores, f"dead at {last}", Life(last, reply_lost=reply_lost))
+        expect_same(actual, expected, f"dead at {last}, {reply_lost=} (seed {harness.options.seed})")
+
+
 async def _die(stores: StoreSet, agent: Agent, llm: ScriptedLLM, clock: Clockwork) -> None:
     """Run session s in a process that dies right after the commit of its first step."""
-    life = Life(commits=1)  # the claim of a first turn is the creation of the session
+    life = Life(commits=1)  # creating the session claims the first turn
     dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=LEASE_SECONDS)
     try:
         await (await dying.execute(agent, "Go", session_id="s")).result()
@@ -136,7 +179,7 @@ async def _die(stores: StoreSet, agent: Agent, llm: ScriptedLLM, clock: Clockwor
     await dying.close()
 
 
-@check("X2", "when many resume a crashed run, exactly one gets it", kind="tasks")
+@check("X2", "when many processes resume a crashed run, exactly one gets it", kind="tasks")
 async def one_of_many_resumes(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
@@ -153,10 +196,10 @@ async def one_of_many_resumes(harness: Harness) -> None:
     llm = ScriptedLLM([[Call("work")], "Done."])
     await _die(stores, agent, llm, clock)
     verdict = await make_executor(stores, llm, clock=clock).can_resume("s")
-    expect(not verdict.can_resume, "a run whose lease holds was called resumable")
+    expect(not verdict.can_resume, "a run with a live lease is reported as resumable")
     clock.pass_seconds(LEASE_SECONDS + 1)
     others = [make_executor(await harness.open_stores(), llm, clock=clock, lease_seconds=3600) for _ in range(6)]
-    expect((await others[0].can_resume("s")).can_resume, "a run whose lease lapsed was not called resumable")
+    expect((await others[0].can_resume("s")).can_resume, "a run with an expired lease is not reported as resumable")
     tries = await asyncio.gather(*(other.resume(agent, "s") for other in others), return_exceptions=True)
     won = [found for found in tries if not isinstance(found, BaseException)]
     expect_same(len(won), 1, "how many got the session")
@@ -206,7 +249,7 @@ async def nobody_gets_in_between(harness: Harness) -> None:
     second = make_executor(await harness.open_stores(), llm, **options)
     taking = asyncio.create_task(first.resume(agent, "s"))
     await asyncio.wait_for(slow.claimed.wait(), 20)
-    with raises(AlreadyRunning, "resuming a session that another is taking"):
+    with raises(AlreadyRunning, "resuming a session that another process is claiming"):
         await second.resume(agent, "s")
     slow.go_on.set()
     expect_same((await (await taking).result()).output, "Done.", "the output")
@@ -226,7 +269,7 @@ async def nobody_closes_twice(harness: Harness) -> None:
     second = make_executor(await harness.open_stores(), llm, clock=clock, lease_seconds=0.2)
     closing = asyncio.create_task(first.resume(agent, "s"))
     await asyncio.wait_for(slow.claimed.wait(), 20)
-    with raises(AlreadyRunning, "resuming a session that another is closing"):
+    with raises(AlreadyRunning, "resuming a session that another process is closing"):
         await second.resume(agent, "s")
     slow.go_on.set()
     expect_same((await (await closing).result()).output, "Done.", "the output")
@@ -263,7 +306,7 @@ async def a_frozen_run_writes_nothing(harness: Harness) -> None:
 
     @tool
     async def work(ctx: ToolContext) -> str:
-        """Work; the first to do so is held up."""
+        """Work; the first call blocks."""
         if not first:
             first.append(ctx.run_id)
             frozen.set()
@@ -278,11 +321,11 @@ async def a_frozen_run_writes_nothing(harness: Harness) -> None:
     await frozen.wait()
     async for chunk in handle.stream():
         if chunk["type"] == "tool_start":
-            break  # none of its writes is still on its way
+            break  # none of its writes is still in flight
     clock.pass_seconds(LEASE_SECONDS + 1)
     async with executing(other, llm, clock=clock) as awake:
         result = await (await awake.resume(agent, "s")).result()
-    expect_same(result.status, "completed", "the status after the other had gone on")
+    expect_same(result.status, "completed", "the status after the other run continued")
     before = await _dump(other)
     gate.set()
     try:
@@ -295,7 +338,7 @@ async def a_frozen_run_writes_nothing(harness: Harness) -> None:
     expect_same(await _dump(other), before, "what is stored after the frozen run woke up")
 
 
-@check("X2", "a run that wrongly trusts its lease cannot commit beside the run that took its session over")
+@check("X2", "a run that wrongly trusts its lease cannot commit beside the run that took over its session")
 async def fenced_by_the_version(harness: Harness) -> None:
     stores, other = await harness.open_stores(), await harness.open_stores()
     slow_clock, clock = Clockwork(), Clockwork()
@@ -305,7 +348,7 @@ async def fenced_by_the_version(harness: Harness) -> None:
 
     @tool
     async def work(ctx: ToolContext) -> str:
-        """Work; each in turn is held up."""
+        """Work; each call blocks in turn."""
         number = len(runs)
         runs.append(ctx.run_id)
         arrived[number].set()

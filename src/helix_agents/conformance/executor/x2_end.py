@@ -34,14 +34,14 @@ class _LosesReplies:
         async def save(session_id: str, state: Any, **options: Any) -> Any:
             answer = await found(session_id, state, **options)
             if state.status == "active" or session_id in self.lost:
-                return answer  # a store may find out by itself that it has written this before
+                return answer  # a store may detect that it has already written this
             self.lost.append(session_id)
             raise StoreUnavailable("The kit's outage: the reply was lost.")
 
         return save
 
 
-@check("X2", "a lost reply to the save that ends a run does not cost the run its end", kind="faults")
+@check("X2", "a run still ends normally if the reply to its final save is lost", kind="faults")
 async def the_reply_to_the_end_is_lost(harness: Harness) -> None:
     stores = await harness.open_stores()
     flaky: Any = _LosesReplies(stores.state)
@@ -63,9 +63,7 @@ async def the_reply_to_the_end_is_lost(harness: Harness) -> None:
             expect(status in flaky.lost, "no reply was lost")
 
 
-@check(
-    "X2", "if a run dies right after its failure was committed, readers still learn of the failure, once", kind="faults"
-)
+@check("X2", "if a run dies right after its failure was committed, readers still see the failure, once", kind="faults")
 async def dead_after_a_failure(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
@@ -90,14 +88,14 @@ async def dead_after_a_failure(harness: Harness) -> None:
         result = await (await other.resume(agent, "s")).result()
     expect_same([result.status, result.error], ["failed", session and session.error], "the result")
     told = of_type(await chunks_of(stores, "s"), "step_committed", "error", "output")
-    expect_same([chunk["type"] for chunk in told], ["step_committed", "error"], "what the stream tells of the end")
+    expect_same([chunk["type"] for chunk in told], ["step_committed", "error"], "how the stream reports the end")
     expect_same(told[-1]["error"], session and session.error, "the error on the stream")
     info = await stores.streams.get_stream_info("s")
     expect(info is not None and info.status == "failed", f"the stream is {info and info.status}")
 
 
 class _DiesWithItsRecord(Life):
-    """A process that dies right after it has begun the record of a run."""
+    """A process that dies right after it has created the record of a run."""
 
     def begin(self, name: str = "") -> bool:
         if name == "save_state":
@@ -121,7 +119,7 @@ async def dead_while_taking_over(harness: Harness) -> None:
             try:
                 begun = executor.execute(agent, "Go", session_id="s") if number == 0 else executor.resume(agent, "s")
                 result = await (await begun).result()
-                expect_same([number, result.output], [2, "Done."], "who got to the end, and the output")
+                expect_same([number, result.output], [2, "Done."], "the run that finished, and the output")
             except Died:
                 await life.bury()
         clock.pass_seconds(31)
@@ -149,7 +147,7 @@ class _DeletesAtTheEnd:
         return write
 
 
-@check("X2", "a run whose session is deleted as soon as its end is stored still has its result")
+@check("X2", "a run whose session is deleted as soon as its end is stored still returns its result")
 async def deleted_at_the_end(harness: Harness) -> None:
     stores = await harness.open_stores()
 

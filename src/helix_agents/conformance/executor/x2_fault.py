@@ -1,4 +1,4 @@
-"""X2, X4: runs that break down or are ended from outside leave a session, a stream and records that agree."""
+"""X2, X4: runs that fail or are ended from outside leave a session, a stream and records that agree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATE: dict[str, Any] = {"done": 0, "log": []}
 
 
 class Unforeseen(Exception):
-    """What no store is supposed to raise."""
+    """An error that no store is supposed to raise."""
 
 
 class Fault(Freezer):
@@ -86,7 +86,7 @@ def _executor(stores: StoreSet, clock: Clockwork, llm: ScriptedLLM | None = None
 
 
 async def _run(stores: StoreSet, session_id: str, fault: Fault, clock: Clockwork) -> None:
-    """Run with a fault; if the session did not come to an end, continue it without one."""
+    """Run with a fault; if the session did not end, continue it without one."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         async with _executor(fault.wrap(stores), clock) as executor:
             with suppress(Unforeseen, RunLost):
@@ -111,12 +111,14 @@ async def agree(stores: StoreSet, session_id: str, clock: Clockwork, what: str) 
         running = [run.status for run in await stores.state.list_runs(member) if run.status == "running"]
         expect_same(running, [], f"{what}: runs of {member} without an end")
         verdict = await _executor(stores, clock).can_resume(member)
-        expect(not verdict.can_resume, f"{what}: {member} is over, but can be resumed: {verdict.reason}")
+        expect(not verdict.can_resume, f"{what}: {member} has ended, but can be resumed: {verdict.reason}")
         expect_same(await stores.state.discard_staging(member), 0, f"{what}: rows left in staging of {member}")
 
 
 @check(
-    "X2", "after an unforeseen fault at any call, readers have the committed state, and nothing is left", kind="faults"
+    "X2",
+    "after an unexpected fault at any call, readers have the committed state, and nothing is left open",
+    kind="faults",
 )
 async def an_unforeseen_fault(harness: Harness) -> None:
     stores = await harness.open_stores()
@@ -165,10 +167,10 @@ async def suspend(stores: StoreSet, session_id: str, clock: Clockwork) -> None:
     """Suspend a run and its sub-agent, each with a call that is staged and shown."""
     async with _executor(stores, clock, _asking_llm()) as executor:
         result = await (await executor.execute("main", "Go.", session_id=session_id)).result()
-    expect_same(result.status, "suspended_step_partial", "the status of a run that waits with its sub-agent")
+    expect_same(result.status, "suspended_step_partial", "the status of a run suspended with its sub-agent")
 
 
-@check("X4", "aborting a crashed or waiting session leaves its readers with what is committed")
+@check("X4", "aborting a crashed or suspended session leaves its readers with the committed state")
 async def aborted_from_outside(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
@@ -182,7 +184,7 @@ async def aborted_from_outside(harness: Harness) -> None:
             expect(info is None or info.status in ("ended", "failed"), f"{session_id}: the stream of {member} is open")
 
 
-@check("X4", "a session that is interrupted after a crash and resumed leaves its readers what is committed")
+@check("X4", "a session interrupted after a crash and then resumed leaves its readers with the committed state")
 async def interrupted_from_outside(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
@@ -206,7 +208,7 @@ async def interrupted_from_outside(harness: Harness) -> None:
         await agree(stores, session_id, clock, session_id)
 
 
-@check("X2", "an abort that dies at any call leaves a crashed session that can be tidied up", kind="faults")
+@check("X2", "an abort that dies at any call leaves a crashed session that can be cleaned up", kind="faults")
 async def an_abort_that_dies(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
@@ -221,7 +223,7 @@ async def an_abort_that_dies(harness: Harness) -> None:
 
 
 async def _abort(stores: StoreSet, session_id: str, life: Life, clock: Clockwork, *, commits: int) -> None:
-    """Abort a crashed session; if the aborting process dies, let another one tidy up."""
+    """Abort a crashed session; if the aborting process dies, let another one clean up."""
     await crash(stores, session_id, clock, commits=commits)
     async with _executor(life.wrap(stores), clock) as executor:
         try:

@@ -43,7 +43,7 @@ STILL_LOOKS = 60
 
 @asynccontextmanager
 async def worker(harness: Harness) -> AsyncIterator[Process]:
-    """A worker process on the harness's data."""
+    """Yield a worker process on the harness's data."""
     spec = harness.stores_child_spec()
     if spec is None:
         raise NotApplicable("the data lives in one process")
@@ -58,14 +58,14 @@ async def worker(harness: Harness) -> AsyncIterator[Process]:
         env={**os.environ, "PYTHONPATH": path},
     )
     try:
-        expect_same(await hear(child), "ready", "the first word of the worker")
+        expect_same(await hear(child), "ready", "the first line of the worker")
         yield child
     finally:
         await stop_child(child)
 
 
 class Theatre:
-    """Performs the play in worker processes, with a reader attached from the first moment to the last."""
+    """Runs the scenario in worker processes, with a reader attached from start to end."""
 
     def __init__(self, stores: StoreSet, child: Process, folder: Path) -> None:
         self._stores = stores
@@ -109,7 +109,7 @@ class Theatre:
         pid = (await hear(self._child))["pid"]
         if kill_after is not None:
             await asyncio.sleep(kill_after)
-            with suppress(ProcessLookupError):  # it may have finished before
+            with suppress(ProcessLookupError):  # it may have finished already
                 os.kill(pid, signal.SIGKILL)
         ended = (await hear(self._child))["exit"]
         expect(ended != FAILED, f"the worker failed on session {session_id}; its standard error says why")
@@ -129,7 +129,9 @@ async def killed_at_random_moments(harness: Harness) -> None:
                 expect_same_remains(actual, expected, f"killed after {plan} (seed {harness.options.seed})")
 
 
-@check("X2", "a stopped process that is continued after another finished its session writes nothing", kind="processes")
+@check(
+    "X2", "a stopped process that continues after another process finished its session writes nothing", kind="processes"
+)
 async def stopped_and_continued(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
@@ -149,7 +151,7 @@ async def stopped_and_continued(harness: Harness) -> None:
             await tell(child, request)
             pid = (await hear(child))["pid"]
             await asyncio.wait_for(_lines_in(journal, 3), 30)
-            # A process that is stopped inside a write to SQLite blocks all others, however good its successor.
+            # A process that is stopped inside a write to SQLite blocks all others, including its successor.
             await asyncio.wait_for(_still(stores), 30)
             os.kill(pid, signal.SIGSTOP)
             clock.pass_seconds(10)

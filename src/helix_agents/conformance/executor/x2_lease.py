@@ -12,7 +12,7 @@ from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet
 from .harness import Clockwork, Parts, check, executing, simple_agent
 
-LEASE_SECONDS = 3600.0  # no check waits that long: only its own clock lets a lease lapse
+LEASE_SECONDS = 3600.0  # no check waits that long: leases expire only by the check's own clock
 PATIENCE_SECONDS = 30
 
 
@@ -21,7 +21,7 @@ async def _lease_until(stores: StoreSet) -> int:
     return 0 if run is None else run.lease_until or 0
 
 
-@check("X2", "a run that works longer than its lease renews it, and no other run gets its session")
+@check("X2", "a run that works longer than its lease renews the lease, and no other run gets its session")
 async def leases_are_renewed(harness: Harness) -> None:
     stores, other = await harness.open_stores(), await harness.open_stores()
     clock, started, done = Clockwork(), asyncio.Event(), asyncio.Event()
@@ -43,8 +43,8 @@ async def leases_are_renewed(harness: Harness) -> None:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while await _lease_until(stores) < clock() + LEASE_SECONDS * 1000 * 2 / 3:  # noqa: ASYNC110  # a lease has no bell
                     await asyncio.sleep(0.005)
-            expect(not (await elsewhere.can_resume("s")).can_resume, "a run that lives can be resumed")
-            with raises(AlreadyRunning, "resuming a run that lives"):
+            expect(not (await elsewhere.can_resume("s")).can_resume, "a live run can be resumed")
+            with raises(AlreadyRunning, "resuming a live run"):
                 await elsewhere.resume(agent, "s")
         done.set()
         result = await asyncio.wait_for(handle.result(), PATIENCE_SECONDS)
@@ -80,24 +80,24 @@ async def a_lapsed_lease_is_taken_anew(harness: Harness) -> None:
 
     @tool
     async def look() -> str:
-        """See whether the lease is good again."""
+        """Check whether the lease is valid again."""
         saves.append(counting.saves)
         return "alive" if await _lease_until(stores) > clock() else "dead"
 
     agent, llm = simple_agent(sleep, look), ScriptedLLM([[Call("sleep")], [Call("look")], [Call("look")], "Done."])
     state: Any = counting
-    # The watch does not get round to anything.
+    # The lease watcher does not get to run.
     options: dict[str, Any] = {"clock": clock, "lease_seconds": LEASE_SECONDS, "poll_seconds": 10 * LEASE_SECONDS}
     async with executing(Parts(state, stores.streams, stores.usage), llm, **options) as executor:
         result = await (await executor.execute(agent, "Go", session_id="s")).result()
     expect_same([result.status, result.output], ["completed", "Done."], "the result")
     told = [each["content"] for each in (await stores.state.get_messages("s")).items if each["role"] == "tool"]
     expect_same(told, ["slept", "alive", "alive"], "what the tools saw of the lease")
-    # Perhaps by two at once, the step and its chunks; but by neither once the lease is good again.
-    expect(saves[0] in (1, 2) and saves[1] == saves[0], f"how often the session was claimed by then: {saves}")
+    # Perhaps by both the step and its chunks concurrently, but by neither once the lease is valid again.
+    expect(saves[0] in (1, 2) and saves[1] == saves[0], f"how often the session was claimed until then: {saves}")
 
 
-@check("X2", "a run that was replaced stops when it would renew its lease, its tools included")
+@check("X2", "a replaced run stops, with its tools, when it tries to renew its lease")
 async def replaced_runs_stop(harness: Harness) -> None:
     stores, other = await harness.open_stores(), await harness.open_stores()
     clock, ahead, started = Clockwork(), Clockwork(), asyncio.Event()
@@ -145,7 +145,7 @@ async def closed_at_once(harness: Harness) -> None:
 
 
 class _RenewedBehind:
-    """A state store in which the lease is renewed right before the write that ends or releases the run, as by a renewal
+    """A state store that renews the lease right before the write that ends or releases the run, like a renewal
     whose reply was lost."""
 
     def __init__(self, inner: Any) -> None:
@@ -168,7 +168,7 @@ class _RenewedBehind:
         return write
 
 
-@check("X2", "a renewal whose reply was lost costs a run neither its end nor its question", kind="faults")
+@check("X2", "a run still ends or asks normally if the reply to a lease renewal is lost", kind="faults")
 async def a_renewal_without_reply(harness: Harness) -> None:
     stores = await harness.open_stores()
     behind: Any = _RenewedBehind(stores.state)
@@ -189,7 +189,7 @@ async def a_renewal_without_reply(harness: Harness) -> None:
 
 
 ENDS = {"complete": "completed", "suspend": "suspended_client_tool", "fail": "failed"}
-"""How a run ends, by what its model is asked for."""
+"""How a run ends, by the message that its model gets."""
 
 
 def _by_session() -> ScriptedLLM:

@@ -1,4 +1,4 @@
-"""X2: stores that are unreachable for a moment, for good, or behind a blocked event loop, and who learns of it."""
+"""X2: stores that are briefly or permanently unreachable, or behind a blocked event loop, and who sees an error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 30
 
 
 class _Outage:
-    """Every `every`-th call to a store fails twice: its reply is lost, and its repetition does not arrive."""
+    """Stores on which every `every`-th call fails twice: its reply is lost, and its retry does not arrive."""
 
     def __init__(self, every: int) -> None:
         self._calls = 0
@@ -70,7 +70,7 @@ async def work(n: int, ctx: ToolContext) -> str:
     return f"did {n}"
 
 
-@check("X2", "a state store that loses calls and replies does not end a run, and nothing is doubled", kind="faults")
+@check("X2", "a run survives a state store that loses calls and replies, and nothing happens twice", kind="faults")
 async def rides_out_outages(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent(work, state={"done": 0})
@@ -91,12 +91,10 @@ async def rides_out_outages(harness: Harness) -> None:
         statuses = [run.status for run in await stores.state.list_runs(session_id)]
         expect_same(statuses, ["completed"], f"{session_id}: the runs")
         lost += outage.replies_lost
-    expect(lost > 10, f"only {lost} replies were lost: the check checks nothing")
+    expect(lost > 10, f"only {lost} replies were lost, too few for this check")
 
 
-@check(
-    "X2", "a reader of a lost run's stream learns that it was lost, and keeps all that was shown before", kind="faults"
-)
+@check("X2", "a reader of a lost run gets an error that says so, and retains all that it read before", kind="faults")
 async def readers_learn_of_a_lost_run(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent, clock = simple_agent(work, state={"done": 0}), Clockwork()
@@ -138,7 +136,7 @@ async def blocked_loop(harness: Harness) -> None:
     @tool
     async def block(ctx: ToolContext) -> str:
         """Block the event loop, which tools must not do."""
-        await asyncio.sleep(0.01)  # the watch is asleep by now
+        await asyncio.sleep(0.01)  # the lease watcher is asleep by now
         time.sleep(0.25)  # noqa: ASYNC251  # the fault that this is about
         await asyncio.sleep(0.05)
         return "ok"

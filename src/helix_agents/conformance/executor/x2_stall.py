@@ -1,10 +1,11 @@
-"""X2: a process that freezes anywhere, also in the middle of a claim, and wakes up after another one has taken over."""
+"""X2: a process that freezes anywhere, even in the middle of a claim, and wakes up after another one has taken over."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from ...agent import Agent
@@ -21,6 +22,7 @@ from .view import View
 
 LEASE_SECONDS = 30.0
 PATIENCE_SECONDS = 60
+WRITES_ON_THEIR_WAY = 3
 INPUT = "Go."
 CLAIM = "save_state"
 """The call that claims a crashed session."""
@@ -69,7 +71,7 @@ def _executor(stores: StoreSet, clock: Clockwork) -> AgentExecutor:
 
 
 async def _crash(stores: StoreSet, session_id: str, clock: Clockwork) -> None:
-    """A run that dies in the middle of its second step, with a call staged and chunks shown."""
+    """Leave a run that died in the middle of its second step, with a call staged and chunks shown."""
     life = Life(commits=2)
     dying = make_executor(life.wrap(stores), _llm(), clock=clock, lease_seconds=LEASE_SECONDS)
     try:
@@ -81,7 +83,7 @@ async def _crash(stores: StoreSet, session_id: str, clock: Clockwork) -> None:
 
 
 async def _remains(stores: StoreSet, session_id: str) -> dict[str, Any]:
-    """Return all that others can see of a session once every process is done, without names."""
+    """Return all visible data of a session once every process is done, without names."""
     members = await family(stores, session_id)
     found: dict[str, Any] = {}
     for place, member in enumerate(members):
@@ -107,8 +109,7 @@ async def _remains(stores: StoreSet, session_id: str) -> dict[str, Any]:
 
 
 async def _race(stores: StoreSet, session_id: str, freezer: Freezer, begin: Begin, clock: Clockwork) -> list[Any]:
-    """Return the outcomes of a process that freezes and of one that takes over meanwhile, if there is anything to take
-    over."""
+    """Return the outcomes of a process that freezes and of one that takes over, if there is anything to take over."""
     slow, quick = _executor(freezer.wrap(stores), clock), _executor(stores, clock)
 
     async def run_slowly() -> AgentResult:
@@ -123,14 +124,23 @@ async def _race(stores: StoreSet, session_id: str, freezer: Freezer, begin: Begi
             clock.pass_seconds(LEASE_SECONDS + 1)
             exists = await stores.state.session_exists(session_id)
             if not running.done() and exists and (await quick.can_resume(session_id)).can_resume:
-                outcomes.append(await (await quick.resume("main", session_id)).result())
+                outcomes.append(await (await _taken_over(quick, session_id)).result())
             freezer.wake()
             outcomes += await asyncio.gather(running, return_exceptions=True)
     finally:
         freezing.cancel()
+        freezer.wake()  # also after a failure: a frozen run cannot be closed
         await slow.close()
         await quick.close()
     return outcomes
+
+
+async def _taken_over(executor: AgentExecutor, session_id: str) -> RunHandle:
+    """Resume a session whose process froze. A write that was in flight when it froze may still arrive, and win."""
+    for _ in range(WRITES_ON_THEIR_WAY):
+        with suppress(AlreadyRunning):
+            return await executor.resume("main", session_id)
+    return await executor.resume("main", session_id)
 
 
 async def _stall_everywhere(harness: Harness, begin: Begin, *, crashed: bool) -> None:
@@ -168,9 +178,9 @@ async def frozen_in_a_first_turn(harness: Harness) -> None:
     await _stall_everywhere(harness, _execute, crashed=False)
 
 
-@check("X2", "of two claims that stall inside each other one runs, and every run gets an end", kind="faults")
+@check("X2", "of two claims that stall within each other, one runs, and every run ends", kind="faults")
 async def claims_that_stall_in_each_other(harness: Harness) -> None:
-    """X stalls before the commit of its claim, and sends it at any call of the claim by which Y takes over."""
+    """Let X stall before it commits its claim, and send the commit at any call of the claim by which Y takes over."""
     stores = await harness.open_stores()
     clock = Clockwork()
     await _crash(stores, "undisturbed", clock)
@@ -211,6 +221,8 @@ async def _interleaved(stores: StoreSet, session_id: str, other: Freezer, clock:
             after.wake()
             return [*outcomes, *await asyncio.gather(first, return_exceptions=True)]
     finally:
+        for freezer in (before, after, other):
+            freezer.wake()
         await slow.close()
         await quick.close()
 
@@ -226,9 +238,9 @@ async def woken_while_the_successor_takes_a_child(harness: Harness) -> None:
 
 
 async def _woken_everywhere(harness: Harness, *, below: str) -> None:
-    """X freezes, Y takes over and freezes as well, X wakes up and does what it still can, then Y continues.
+    """Let X freeze, Y take over and freeze also, X wake up and do what it still can, then Y continue.
 
-    `below`: where calls count, as seen from the session.
+    `below`: the path from the session to the descendant whose calls count.
     """
     stores = await harness.open_stores()
     clock = Clockwork()
@@ -274,6 +286,8 @@ async def _both_frozen(
             other.wake()
             outcomes = [*await asyncio.gather(*tasks, return_exceptions=True)]
     finally:
+        frozen.wake()
+        other.wake()
         await slow.close()
         await quick.close()
     left = [name for task in asyncio.all_tasks() if (name := task.get_name()).startswith("helix-") and "run-" in name]

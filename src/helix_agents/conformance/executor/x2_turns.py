@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from ...errors import SessionExists, StreamError, StreamFenced, VersionConflict
-from ...llm.scripted import ScriptedLLM
+import itertools
+from contextlib import suppress
+from typing import Any
+
+from ...errors import HelixError, SessionExists, StreamError, StreamFenced, VersionConflict
+from ...llm.scripted import Call, ScriptedLLM
 from ...stores.along import Along
 from ...streams.contract import StreamInfo
+from ...tools.tool import tool
 from ...types import CheckpointMeta, SessionState
 from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet
-from .harness import check, chunks_of, executing, of_type, simple_agent
+from .harness import Clockwork, check, chunks_of, executing, make_executor, of_type, simple_agent
+from .mortal import Life
+from .view import View
 
 META = CheckpointMeta("turn", 0, 0)
 
@@ -17,8 +24,7 @@ META = CheckpointMeta("turn", 0, 0)
 def _start(stores: StoreSet, fence: int, seen: StreamInfo | None) -> Along | None:
     if not stores.state.carries(stores.streams, stores.usage):
         return None
-    start = stores.streams.starting("s", fence=fence, seen=seen)
-    return None if start is None else Along(start=start)
+    return Along(start=stores.streams.starting("s", fence=fence, seen=seen))
 
 
 async def _claim(stores: StoreSet, along: Along, version: int) -> None:
@@ -31,7 +37,7 @@ async def _standing(stores: StoreSet) -> tuple[object, ...]:
     return session and session.version, info, await chunks_of(stores, "s")
 
 
-@check("X2", "a claim that starts its stream does both or neither: the session or the stream may refuse")
+@check("X2", "a claim that starts its stream does both or neither, whether the session or the stream rejects it")
 async def a_claim_starts_its_stream(harness: Harness) -> None:
     stores = await harness.open_stores()
     first = _start(stores, 5, None)
@@ -51,7 +57,7 @@ async def a_claim_starts_its_stream(harness: Harness) -> None:
         await _claim(stores, other, 1)
     with raises(VersionConflict, "a claim at a wrong version"):
         await _claim(stores, again, 7)
-    expect_same(await _standing(stores), before, "session and stream after claims that were refused")
+    expect_same(await _standing(stores), before, "session and stream after rejected claims")
     writer = stores.streams.attach_writer("s", "run", "main", fence=5)
     assert writer is not None
     await writer.write({"type": "text_delta", "delta": "one", "step": 1})
@@ -63,7 +69,7 @@ async def a_claim_starts_its_stream(harness: Harness) -> None:
     assert small is not None
     with raises(StreamFenced, "a stream with a newer owner"):
         await _claim(stores, small, 1)
-    expect_same(await _standing(stores), before, "session and stream after streams that refused")
+    expect_same(await _standing(stores), before, "session and stream after streams rejected a claim")
     good = _start(stores, 6, seen)
     assert good is not None
     assert good.start is not None
@@ -72,18 +78,55 @@ async def a_claim_starts_its_stream(harness: Harness) -> None:
     info = await stores.streams.get_stream_info("s")
     expect_same(info and [info.status, info.latest_sequence, info.fence], ["active", 2, 6], "the stream of the turn")
     expect_same(good.start.sequence, 2, "the sequence that the start announced")
-    with raises(StreamFenced, "the owner before"):
+    with raises(StreamFenced, "the previous owner"):
         await writer.write({"type": "text_delta", "delta": "late", "step": 1})
         await writer.flush()
 
 
-@check("X2", "a turn starts where its run says, also on a stream that another session has left or that has ended")
+@check("X2", "a run that dies with its reply stored and its chunks lost shows both messages again", kind="faults")
+async def dead_before_its_chunks_are_stored(harness: Harness) -> None:
+    stores, clock = await harness.open_stores(), Clockwork()
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        return "ok"
+
+    agent, llm = simple_agent(work), ScriptedLLM([[Call("work")], "One.", [Call("work")], "Two."])
+    seen: dict[str, list[Any]] = {"undisturbed": [], "dead": []}
+    for session_id, message in itertools.product(seen, ("Go", "And now?")):
+        dies = session_id == "dead"
+        if dies:
+            life = Life(commits=1, of="stage_calls")
+            dying = make_executor(life.wrap(stores), llm, clock=clock)
+            with suppress(HelixError):
+                await dying.run(agent, message, session_id=session_id)
+            await life.bury()
+            await dying.close()
+            await stores.streams.delete_stream(session_id)
+            clock.pass_seconds(60)
+        async with executing(stores, llm, clock=clock, agents=[agent]) as executor:
+            if dies:
+                await (await executor.resume(agent, session_id)).result()
+            else:
+                await executor.run(agent, message, session_id=session_id)
+        view = View()
+        for chunk in await chunks_of(stores, session_id):
+            view.take(chunk)
+        seen[session_id].append(view.summary())
+    expect_same(seen["dead"], seen["undisturbed"], "what readers see of both turns")
+
+
+@check("X2", "a turn starts at the position that its run records, even on a stream that was reset or reused")
 async def a_turn_starts_on_any_stream(harness: Harness) -> None:
     stores = await harness.open_stores()
     async with await stores.streams.create_writer("s", "old", "main", fence=3) as writer:
         await writer.write({"type": "text_delta", "delta": "of another session", "step": 1})
-    async with executing(stores, ScriptedLLM(["One.", "Two."])) as executor:
-        for turn, text in enumerate(("One.", "Two."), start=1):
+    texts = ["One.", "Two.", "Three."]
+    async with executing(stores, ScriptedLLM(texts)) as executor:
+        for turn, text in enumerate(texts, start=1):
+            if turn == 3:
+                await stores.streams.reset_stream("s")  # unlike what the second turn left
             handle = await executor.execute(simple_agent(), "Go", session_id="s")
             await handle.result()
             run = await stores.state.get_current_run("s")

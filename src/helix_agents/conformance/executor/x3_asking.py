@@ -1,4 +1,4 @@
-"""X3: what a tool asks in the middle of a call. Any process answers; the call runs again and gets the answers."""
+"""X3: questions of a tool in the middle of a call. Any process may respond; the call reruns and gets the responses."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Tailor:
         self.agent = simple_agent(sew)
 
     def executor(self, stores: StoreSet, clock: Any) -> AgentExecutor:
-        """An executor of an agent that has one shirt sewn."""
+        """Return an executor of an agent that orders one shirt."""
         llm = ScriptedLLM([[Call("sew", {"cloth": "linen"})], "Done."])
         return make_executor(stores, llm, clock=clock, lease_seconds=LEASE_SECONDS, agents=[self.agent])
 
 
 async def _answer(executor: AgentExecutor, session_id: str) -> list[Any]:
-    """Answer what is asked until nothing is; what was asked."""
+    """Respond to questions until none is left; return what was asked."""
     asked = []
     for _ in range(6):
         for handle in await executor.recover():
@@ -66,7 +66,7 @@ async def _results(stores: StoreSet, session_id: str) -> list[Any]:
     return [message["content"] for message in await transcript(stores, session_id) if message["role"] == "tool"]
 
 
-@check("X3", "what a tool asks suspends the run; any process answers, and the call runs again with the answers")
+@check("X3", "a tool's question suspends the run; any process may respond, and the call reruns with the responses")
 async def tools_ask(harness: Harness) -> None:
     stores, tailor, clock = await harness.open_stores(), Tailor(), FrozenClock()
     async with tailor.executor(stores, clock) as executor:
@@ -82,7 +82,7 @@ async def tools_ask(harness: Harness) -> None:
             await other.submit_tool_result("s", first, approved=True)
         await other.submit_tool_result("s", first, result={"size": 3})
         expect_same([(await handle.result()).status for handle in await other.recover()], ["suspended_client_tool"], "")
-        with raises(InvalidArgument, "the answer to a question that was answered"):
+        with raises(InvalidArgument, "a second response to a question"):
             await other.submit_tool_result("s", first, result={"size": 4})
         expect_same([wait.question for wait in (await other.list_waiting()).items], [COLOR], "what is listed next")
     async with tailor.executor(stores, clock) as third:
@@ -93,7 +93,7 @@ async def tools_ask(harness: Harness) -> None:
     expect_same([chunk["question"] for chunk in shown], [SIZE, COLOR], "what readers see")
 
 
-@check("X3", "an error or a deadline ends a call that asks; a question that changed is asked, whatever was answered")
+@check("X3", "an error or a deadline ends a call that asks; a changed question is asked again")
 async def questions_end(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), FrozenClock()
     tailor = Tailor()
@@ -110,7 +110,7 @@ async def questions_end(harness: Harness) -> None:
             expect_same((await (await executor.resume("main", session_id)).result()).status, "completed", "the status")
     expect("Nobody knows" in (await _results(stores, "a"))[0], "the error did not reach the model")
     expect("deadline" in (await _results(stores, "b"))[0], "the deadline did not reach the model")
-    expect_same(tailor.made, [], "what was made without an answer")
+    expect_same(tailor.made, [], "what was made without a response")
     wanted = ["Which size?"]
 
     @tool
@@ -131,7 +131,7 @@ async def questions_end(harness: Harness) -> None:
 
 @check(
     "X3",
-    "dead at any call, what a tool asks is asked, and its effect is not repeated unasked",
+    "if the process dies at any call, a tool still asks, and its effect is not repeated without asking",
     kind="faults",
 )
 async def dead_while_asking(harness: Harness) -> None:

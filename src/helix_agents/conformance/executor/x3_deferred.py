@@ -1,7 +1,8 @@
-"""X3: calls that are finished later, by a job outside or at a time; nothing waits in memory, and nothing runs twice."""
+"""X3: calls that an external job or a timer finishes later; nothing waits in memory, and nothing runs twice."""
 
 from __future__ import annotations
 
+import random
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet
 from .harness import check, chunks_of, custom_state, make_executor, of_type, simple_agent, transcript
 from .mortal import Life
+from .view import View
 from .x11_due import FrozenClock
 
 SECRET = "a secret of the kit"
@@ -21,7 +23,7 @@ HOUR = 3_600_000
 
 
 class Jobs:
-    """A service that a tool starts jobs at; it remembers them."""
+    """A service on which a tool starts jobs, and which records them."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -67,7 +69,42 @@ async def _results(stores: StoreSet, session_id: str = "s") -> list[Any]:
     return [message["content"] for message in await transcript(stores, session_id) if message["role"] == "tool"]
 
 
-@check("X3", "a deferred call is completed from another process, by its id or its token, and its function runs once")
+async def _seen_of_job(stores: StoreSet, session_id: str, life: Life) -> list[Any]:
+    """Complete a deferred call in a process that dies, continue in another; return what readers see, and the state."""
+    clock, jobs = FrozenClock(), Jobs()
+    async with jobs.executor(stores, clock) as executor:
+        await _run(executor, session_id)
+        await executor.complete_deferred(jobs.calls[0].token, result="done")
+    dying = jobs.executor(life.wrap(stores), clock)
+    with suppress(HelixError):
+        await (await dying.resume("main", session_id)).result()
+    await life.bury()
+    await dying.close()
+    clock.pass_seconds(LEASE_SECONDS + 1)
+    async with jobs.executor(stores, clock) as executor:
+        if (await executor.can_resume(session_id)).can_resume:
+            await (await executor.resume("main", session_id)).result()
+        await executor.recover()
+    view = View()
+    for chunk in await chunks_of(stores, session_id):
+        view.take(chunk)
+    expect_same(view.state({"jobs": []}), await custom_state(stores, session_id), "the state that readers have")
+    return [view.summary(), view.state({"jobs": []})]
+
+
+@check("X3", "a completed job whose run dies at any call is shown again from its start, with its writes", kind="faults")
+async def a_completed_job_is_shown_again(harness: Harness) -> None:
+    stores, life = await harness.open_stores(), Life()
+    expected = await _seen_of_job(stores, "undisturbed", life)
+    rng = random.Random(harness.options.seed)
+    calls = range(1, life.calls + 1)
+    for last in rng.sample(calls, min(len(calls), max(4, harness.options.steps // 20))):
+        reply_lost = rng.random() < 0.5
+        actual = await _seen_of_job(stores, f"dead at {last}", Life(last, reply_lost=reply_lost))
+        expect_same(actual, expected, f"dead at {last}, {reply_lost=} (seed {harness.options.seed})")
+
+
+@check("X3", "another process completes a deferred call by its id or token, and the function runs once")
 async def deferred_completes(harness: Harness) -> None:
     clock = FrozenClock()
     for by_token in (False, True):
@@ -76,7 +113,7 @@ async def deferred_completes(harness: Harness) -> None:
             result = await _run(executor, name)
             expect_same(result.status, "suspended_client_tool", "the status")
             expect_same([wait.kind for wait in result.suspended], ["deferred"], "what it waits for")
-            expect_same(await _recover(executor), [], "what is continued before the result is there")
+            expect_same(await _recover(executor), [], "what is continued before the result arrives")
         (call,) = jobs.calls
         expect_same(call.url, f"https://example.test/helix/hooks/{call.token}", "the URL")
         async with jobs.executor(await harness.open_stores(), clock) as other:
@@ -95,15 +132,15 @@ async def deferred_completes(harness: Harness) -> None:
             expect_same(status, "accepted", "the receipt")
             expect_same(await _recover(other), ["completed"], "what a worker continues")
             late = await other.complete_deferred(call.token, result="later")
-            expect_same(late.status, "duplicate", "a result that comes when all is over")
+            expect_same(late.status, "duplicate", "a result that arrives after the end")
         expect_same(await _results(stores, name), ['{"pages":3}'], "what the model reads")
         expect_same((jobs.begun, len(jobs.calls)), (1, 1), "how often the function ran")
         expect_same(await custom_state(stores, name), {"jobs": [1]}, "what the function wrote")
         told = [chunk["type"] for chunk in of_type(await chunks_of(stores, name), "tool_start", "tool_end")]
-        expect_same(told, ["tool_start", "tool_end"], "what the stream tells of the call")
+        expect_same(told, ["tool_start", "tool_end"], "what the stream reports about the call")
 
 
-@check("X3", "the result may come before the function returns: then the run does not even suspend")
+@check("X3", "if the result arrives before the function returns, the run is not suspended")
 async def answered_before_it_returns(harness: Harness) -> None:
     stores, jobs, clock = await harness.open_stores(), Jobs(), FrozenClock()
     async with jobs.executor(stores, clock) as executor:
@@ -119,9 +156,7 @@ async def answered_before_it_returns(harness: Harness) -> None:
     expect_same((jobs.begun, await custom_state(stores, "s")), (1, {"jobs": [1]}), "what the function did")
 
 
-@check(
-    "X3", "a deadline that passes, and a function that fails after it deferred, are errors; later results are not used"
-)
+@check("X3", "a missed deadline and a function that fails after deferring are errors; later results are ignored")
 async def deferred_without_result(harness: Harness) -> None:
     stores, jobs, clock = await harness.open_stores(), Jobs(), FrozenClock()
     async with jobs.executor(stores, clock) as executor:
@@ -136,13 +171,15 @@ async def deferred_without_result(harness: Harness) -> None:
         expect_same((await _run(executor, "fails")).status, "completed", "a call whose function fails")
         refused = await executor.complete_deferred(jobs.calls[1].token, result="late")
         expect_same(refused.status, "duplicate", "a result of a job that failed to start")
-    expect(str((await _results(stores, "slow"))[0]).startswith("Error: The answer came after"), "the error is not told")
+    expect(
+        str((await _results(stores, "slow"))[0]).startswith("Error: The answer came after"), "the error is not reported"
+    )
     expect_same(await _results(stores, "fails"), ["Error: ValueError: no job"], "the error of the function")
     expect_same(jobs.begun, 2, "how often the function ran, although it may be retried")
     expect_same(await custom_state(stores, "fails"), {"jobs": []}, "what the failed function wrote")
 
 
-@check("X3", "tokens that are forged, or of a session that was deleted or made again, complete nothing")
+@check("X3", "tokens that are forged or belong to a deleted or recreated session complete nothing")
 async def odd_tokens(harness: Harness) -> None:
     stores, jobs, clock = await harness.open_stores(), Jobs(), FrozenClock()
     async with jobs.executor(stores, clock) as executor:
@@ -173,13 +210,13 @@ async def odd_tokens(harness: Harness) -> None:
         expect_same((await executor.complete_deferred(token, result=1)).status, "gone", "a token of a deleted session")
         await _run(executor)
         again = await executor.complete_deferred(token, result=1)
-        expect_same(again.status, "gone", "a token of a session that was made again")
+        expect_same(again.status, "gone", "a token of a session that was recreated")
         expect_same((await executor.complete_deferred(jobs.calls[1].token, result=1)).status, "accepted", "its own")
 
 
 @check(
     "X3",
-    "if the process dies at any call, a deferred call waits, or its function runs again if it had not deferred yet",
+    "if the process dies at any call, a deferred call waits; one that had not deferred yet runs again",
     kind="faults",
 )
 async def dead_while_deferring(harness: Harness) -> None:
@@ -216,7 +253,7 @@ async def dead_while_deferring(harness: Harness) -> None:
 
 
 class Sleeper:
-    """A tool that waits twice, by times that it reckons anew whenever it runs."""
+    """A tool that waits twice, for times that it computes again whenever it runs."""
 
     def __init__(self, clock: Any) -> None:
         self.log: list[str] = []
@@ -242,9 +279,7 @@ async def approve() -> str:
     return "approved"
 
 
-@check(
-    "X3", "wait_until suspends the call; a worker continues it at that time, not before, however it is reckoned anew"
-)
+@check("X3", "wait_until suspends the call until that time, even if a rerun computes another time")
 async def waits_until(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), FrozenClock()
     sleeper = Sleeper(clock)
@@ -256,7 +291,7 @@ async def waits_until(harness: Harness) -> None:
         expect_same(sorted(wait.kind for wait in result.suspended), ["approval", "timer"], "what it waits for")
         expect_same([it.kind for it in (await executor.list_waiting()).items], ["approval"], "what people are asked")
         timer = next(wait for wait in result.suspended if wait.kind == "timer")
-        with raises(InvalidArgument, "answering a timer"):
+        with raises(InvalidArgument, "responding to a timer"):
             await executor.submit_tool_result("s", timer.tool_call_id, result=1)
     for hour in (1, 2):
         async with make_executor(await harness.open_stores(), llm, **options) as worker:
@@ -274,7 +309,7 @@ async def waits_until(harness: Harness) -> None:
     expect_same(await custom_state(stores, "s"), {"jobs": ["hour"]}, "what the function wrote, once")
 
 
-@check("X3", "jobs and times of sub-agents suspend their parents and are continued through them")
+@check("X3", "deferred and timed calls of sub-agents suspend their parents and continue through them")
 async def deferred_below(harness: Harness) -> None:
     stores, jobs, clock = await harness.open_stores(), Jobs(), FrozenClock()
 

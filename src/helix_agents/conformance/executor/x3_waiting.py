@@ -1,4 +1,4 @@
-"""X3: what waits for people is found, answered by its approval, and answered with changed arguments."""
+"""X3: pending questions are listed, and approvals are given by id or with changed arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCRIPT: Script = [[Call("pay", {"amount": 900, "to": "Ann"}), Call("ask", {"ques
 
 
 class Payments:
-    """Tools that remember what they ran with."""
+    """Tools that record their arguments."""
 
     def __init__(self) -> None:
         self.paid: list[tuple[int, str]] = []
@@ -54,7 +54,7 @@ async def _everything(executor: AgentExecutor, **filters: Any) -> list[Waiting]:
             return found
 
 
-@check("X3", "all questions that wait are listed, page by page, for all users or one, until they are answered")
+@check("X3", "all pending questions are listed, page by page, for all users or one, until they get a response")
 async def waiting_is_listed(harness: Harness) -> None:
     payments = Payments()
     stores, elsewhere = await harness.open_stores(), await harness.open_stores()
@@ -65,24 +65,30 @@ async def waiting_is_listed(harness: Harness) -> None:
         wanted = sorted((f"s{number}", call) for number in range(5) for call in ("call_1_1", "call_1_2"))
         for limit in (1, 3, 4, 50):
             found = await _everything(executor, limit=limit)
-            expect_same(sorted((one.session_id, one.tool_call_id) for one in found), wanted, f"what waits, by {limit}")
+            expect_same(
+                sorted((one.session_id, one.tool_call_id) for one in found),
+                wanted,
+                f"what is pending, in pages of {limit}",
+            )
         mine = await _everything(executor, user_id="ann", limit=1)
-        expect_same(sorted({one.session_id for one in mine}), ["s1", "s3"], "what waits for one user")
-        expect_same(await _everything(executor, agent_type="nobody"), [], "what waits for an agent that is not there")
+        expect_same(sorted({one.session_id for one in mine}), ["s1", "s3"], "what is pending for one user")
+        expect_same(await _everything(executor, agent_type="nobody"), [], "what is pending for an unknown agent")
         kinds = {one.tool_name: (one.kind, one.approval_id is not None, one.input) for one in mine}
         expect_same(kinds["pay"], ("approval", True, {"amount": 900, "to": "Ann"}), "an approval")
         expect_same(kinds["ask"], ("client", False, {"question": "Why?"}), "a client tool")
-        expect(all(one.since > 0 for one in mine), "a question does not say since when it waits")
+        expect(all(one.since > 0 for one in mine), "a question does not say how long it has been pending")
         await executor.submit_tool_result("s1", "call_1_1", approved=True)
         left = await _everything(executor, user_id="ann")
         expect_same(
-            ("s1", "call_1_1") in [(one.session_id, one.tool_call_id) for one in left], False, "the answered one"
+            ("s1", "call_1_1") in [(one.session_id, one.tool_call_id) for one in left],
+            False,
+            "the question with a response",
         )
-        with raises(InvalidArgument, "a cursor that is none"):
+        with raises(InvalidArgument, "an invalid cursor"):
             await executor.list_waiting(cursor="nonsense")
 
 
-@check("X3", "a page of waiting questions continues past a session that was answered in between")
+@check("X3", "a page of pending questions continues past a session that got its responses in between")
 async def waiting_pages_survive_answers(harness: Harness) -> None:
     payments = Payments()
     async with executing(await harness.open_stores(), ScriptedLLM(SCRIPT)) as executor:
@@ -94,8 +100,8 @@ async def waiting_pages_survive_answers(harness: Harness) -> None:
         await executor.submit_tool_result(first.session_id, "call_1_2", result="so")
         await (await executor.resume(payments.agent, first.session_id)).result()
         rest = await _everything_from(executor, page.next_cursor)
-    expect_same(len(rest), 4, "what waits in the other sessions")
-    expect(first.session_id not in {one.session_id for one in rest}, "a session that goes on still waits")
+    expect_same(len(rest), 4, "what is pending in the other sessions")
+    expect(first.session_id not in {one.session_id for one in rest}, "a session that has continued is still listed")
 
 
 async def _everything_from(executor: AgentExecutor, cursor: str | None) -> list[Waiting]:
@@ -117,7 +123,7 @@ async def changed_arguments(harness: Harness) -> None:
         for wrong in ({"amount": "much", "to": "Ann"}, {"amount": 5}, {"amount": 5, "to": "Ann", "tip": 1}):
             with raises(InvalidArgument, f"arguments {wrong}"):
                 await executor.submit_tool_result("s", "call_1_1", approved=True, arguments=wrong)
-        with raises(InvalidArgument, "arguments of a call that is refused"):
+        with raises(InvalidArgument, "arguments for a rejected call"):
             await executor.submit_tool_result("s", "call_1_1", approved=False, arguments={"amount": 5, "to": "Ann"})
         arguments = {"amount": 50, "to": "Ann"}
         receipt = await executor.submit_tool_result("s", "call_1_1", approved=True, arguments=arguments)
@@ -126,9 +132,9 @@ async def changed_arguments(harness: Harness) -> None:
         await (await executor.resume(payments.agent, "s")).result()
     expect_same(payments.paid, [(50, "Ann")], "what ran")
     told = next(message for message in await transcript(stores, "s") if message.get("tool_name") == "pay")
-    expect_same(told["arguments"], arguments, "the arguments on record")
-    expect("changed" in told["content"] and "50" in told["content"], "the model is not told of the change")
-    expect(told["content"].endswith("paid 50"), "the model is not told the result")
+    expect_same(told["arguments"], arguments, "the recorded arguments")
+    expect("changed" in told["content"] and "50" in told["content"], "the model does not see the change")
+    expect(told["content"].endswith("paid 50"), "the model does not see the result")
     starts = of_type(await chunks_of(stores, "s"), "tool_start")
     expect_same([chunk["arguments"] for chunk in starts], [arguments], "the call that readers see")
 
@@ -145,10 +151,12 @@ async def changed_arguments_unchecked(harness: Harness) -> None:
         result = await (await stranger.resume(payments.agent, "s")).result()
     expect_same([result.status, payments.paid], ["completed", []], "the status, and what ran")
     told = next(message for message in await transcript(stores, "s") if message.get("tool_name") == "pay")
-    expect("Invalid arguments" in told["content"], "the model is not told why the call did not run")
+    expect("Invalid arguments" in told["content"], "the model does not see why the call did not run")
 
 
-@check("X3", "an approval is answered by its id, at the session or its root; twice is harmless, a wrong one is refused")
+@check(
+    "X3", "an approval is given by id, at the session or its root; repeating it is harmless, an unknown id is rejected"
+)
 async def answered_by_approval_id(harness: Harness) -> None:
     payments = Payments()
     stores = await harness.open_stores()

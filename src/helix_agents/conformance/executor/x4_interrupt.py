@@ -1,4 +1,4 @@
-"""X4: interrupts. Durable, from any process, at a safe point, with the partial reply kept; and aborts."""
+"""X4: interrupts. Durable, from any process, at a safe point, with the partial reply stored; and aborts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .view import View
 LONG = "word " * 400
 
 
-@check("X4", "an interrupt from another process stops a streaming run, which keeps what was said and can be resumed")
+@check("X4", "an interrupt from another process stops a streaming run, which retains its text and can be resumed")
 async def interrupted_while_streaming(harness: Harness) -> None:
     stores, other = await harness.open_stores(), await harness.open_stores()
     agent = simple_agent()
@@ -38,14 +38,14 @@ async def interrupted_while_streaming(harness: Harness) -> None:
     partial = messages[-1]
     expect(partial.get("interrupted") is True and LONG.startswith(partial["content"]), f"the partial reply: {partial}")
     shown = "".join(chunk["delta"] for chunk in of_type(await chunks_of(stores, "s"), "text_delta"))
-    expect_same(shown, partial["content"], "what was shown and what was kept")
+    expect_same(shown, partial["content"], "what was shown and what is stored")
     session = await stores.state.load_state("s")
-    expect(session is not None and session.interrupt_context["reason"] == "enough", "the reason is not kept")
+    expect(session is not None and session.interrupt_context["reason"] == "enough", "the reason is not stored")
     expect(await stores.state.check_interrupt_flag("s") is None, "the flag is still set")
     async with executing(other, ScriptedLLM(["The end."])) as elsewhere:
-        expect((await elsewhere.can_resume("s")).can_resume, "it cannot be resumed")
+        expect((await elsewhere.can_resume("s")).can_resume, "the session cannot be resumed")
         result = await (await elsewhere.resume(agent, "s", message="Go on.")).result()
-    expect_same([result.status, result.output], ["completed", "The end."], "the result after going on")
+    expect_same([result.status, result.output], ["completed", "The end."], "the result after resuming")
     roles = [message["role"] for message in await transcript(stores, "s")]
     expect_same(roles, ["user", "assistant", "user", "assistant"], "the conversation")
 
@@ -73,11 +73,11 @@ async def interrupted_while_tools_work(harness: Harness) -> None:
         expect_same(result.status, "interrupted", "the status")
         expect_same(await custom_state(stores, "s"), {"stopped": True}, "custom state")
         result = await (await handle.resume()).result()
-    expect_same([result.status, result.output], ["completed", "Done."], "the result after going on")
+    expect_same([result.status, result.output], ["completed", "Done."], "the result after resuming")
     expect_same(len(await transcript(stores, "s")), 4, "the number of messages")
 
 
-@check("X4", "a flag for a run that is over does not stop the next one")
+@check("X4", "an interrupt flag for a run that has ended does not stop the next run")
 async def old_flags_do_nothing(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent()
@@ -91,7 +91,7 @@ async def old_flags_do_nothing(harness: Harness) -> None:
         await stores.state.set_interrupt_flag("s", "for nobody")
         await asyncio.sleep(0.005)
         result = await (await executor.execute(agent, "3", session_id="s")).result()
-    expect_same(result.status, "completed", "the run after a flag for nobody in particular")
+    expect_same(result.status, "completed", "the run after a flag that names no run")
 
 
 @check("X4", "an interrupt reaches the sub-agents; both continue where they were")
@@ -113,12 +113,12 @@ async def interrupt_cascades(harness: Harness) -> None:
     fast: dict[str, Script] = {"main": slow["main"], "child": ["Short."]}
     async with executing(stores, ScriptedLLM(fast)) as executor:
         result = await (await executor.resume(agent, "s")).result()
-    expect_same([result.status, result.output], ["completed", "Done."], "the result after going on")
+    expect_same([result.status, result.output], ["completed", "Done."], "the result after resuming")
     told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
-    expect_same(told, ["Short."], "what the child answered")
+    expect_same(told, ["Short."], "the output of the child")
 
 
-@check("X4", "an abort ends a run at once, its tools included, with a conversation that can be continued")
+@check("X4", "an abort immediately ends a run and its tools, and the conversation can be continued")
 async def aborted(harness: Harness) -> None:
     stores, other = await harness.open_stores(), await harness.open_stores()
     started = asyncio.Event()
@@ -138,7 +138,7 @@ async def aborted(harness: Harness) -> None:
 
     @tool
     async def quick(ctx: ToolContext) -> str:
-        """End at once."""
+        """End immediately."""
         ctx.update_state(lambda draft: draft.update(quick=True))
         return "ok"
 
@@ -155,12 +155,12 @@ async def aborted(harness: Harness) -> None:
         view = View()
         for chunk in await chunks_of(stores, "s"):
             view.take(chunk)
-        expect_same(view.state({}), {"quick": True}, "what readers have of the state")
+        expect_same(view.state({}), {"quick": True}, "the state of a reader")
         result = await (await executor.execute(agent, "Once more", session_id="s")).result()
     expect_same(result.output, "Again.", "the next turn")
 
 
-@check("X4", "an abort reaches the sub-agents: those that work and those that wait end with their parent")
+@check("X4", "an abort reaches the sub-agents: working and waiting ones end with their parent")
 async def abort_cascades(harness: Harness) -> None:
     stores, other = await harness.open_stores(), await harness.open_stores()
     started = asyncio.Event()
@@ -194,7 +194,7 @@ async def abort_cascades(harness: Harness) -> None:
         result = await asyncio.wait_for(handle.result(), 20)
         expect_same([result.status, result.error], ["failed", "no more"], "the result")
         members = await family(stores, "s")
-        expect_same(len(members), 4, "the sessions of the family")
+        expect_same(len(members), 4, "the session and its descendants")
         for member in members:
             session, run = await stores.state.load_state(member), await stores.state.get_current_run(member)
             found = [session and session.status, session and session.failure_reason, run and run.status]
@@ -248,10 +248,10 @@ async def suspended_sessions_stop(harness: Harness) -> None:
         expect_same(statuses, ["interrupted", "failed"], "the statuses")
         await executor.submit_tool_result("a", "call_1_1", result="blue")
         result = await (await executor.resume(agent, "a")).result()
-    expect_same(result.output, "Done.", "the interrupted one goes on with its answer")
+    expect_same(result.output, "Done.", "the interrupted session continues with its response")
 
 
-@check("X4", "readers are told of an interrupt and of its reason, also where a question waits")
+@check("X4", "readers see an interrupt and its reason, also while a question is pending")
 async def interrupts_are_told(harness: Harness) -> None:
     stores = await harness.open_stores()
     started = asyncio.Event()
@@ -282,11 +282,11 @@ async def interrupts_are_told(harness: Harness) -> None:
         expect_same(
             [[chunk["type"], chunk.get("reason")] for chunk in told],
             [["run_interrupted", "lunch"]],
-            f"what readers of {session_id} are told of the end",
+            f"what readers of {session_id} see of the end",
         )
 
 
-@check("X4", "a run that is interrupted before it asks the model does not ask it")
+@check("X4", "a run that is interrupted before it calls the model does not call it")
 async def interrupted_before_the_model(harness: Harness) -> None:
     stores = await harness.open_stores()
     asked: list[int] = []
@@ -301,7 +301,7 @@ async def interrupted_before_the_model(harness: Harness) -> None:
 
     async with executing(stores, ScriptedLLM(answer), hooks=[Stopper()], poll_seconds=60) as executor:
         result = await asyncio.wait_for((await executor.execute(simple_agent(), "Go", session_id="s")).result(), 20)
-    expect_same([result.status, asked], ["interrupted", []], "the status, and the steps that the model was asked for")
+    expect_same([result.status, asked], ["interrupted", []], "the status, and the steps for which the model was called")
     expect_same(len(await transcript(stores, "s")), 1, "the number of messages")
 
 
@@ -322,7 +322,7 @@ class _SlowStaging:
             await self.released.wait()
 
 
-@check("X4", "an abort while a finished call is being staged: the conversation and the committed writes agree")
+@check("X4", "after an abort while a finished call is being staged, conversation and committed writes agree")
 async def aborted_while_staging(harness: Harness) -> None:
     stores = await harness.open_stores()
     slow = _SlowStaging(stores.state)
@@ -351,8 +351,8 @@ async def aborted_while_staging(harness: Harness) -> None:
         result = await asyncio.wait_for(handle.result(), 20)
     expect_same([result.status, result.failure_reason], ["failed", "aborted"], "the result")
     told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
-    expect_same(told[0], "paid", "what the conversation says of the finished call")
-    expect(told[1].startswith("Error: "), f"what the conversation says of the call that was cut off: {told[1]}")
+    expect_same(told[0], "paid", "what the conversation says about the finished call")
+    expect(told[1].startswith("Error: "), f"what the conversation says about the call that was cut off: {told[1]}")
     expect_same(await custom_state(stores, "s"), {"paid": True}, "custom state")
     ends = {chunk["tool_call_id"]: chunk["success"] for chunk in of_type(await chunks_of(stores, "s"), "tool_end")}
     expect_same(ends.get("call_1_1"), True, "the last tool_end of the finished call")

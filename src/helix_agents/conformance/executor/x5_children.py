@@ -1,4 +1,4 @@
-"""X5: sub-agents are sessions of their own: isolated, forwarded, waited for, counted, and deleted with their parent."""
+"""X5: sub-agents have their own sessions: isolated, forwarded, awaited, counted, and deleted with their parent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .harness import Clockwork, check, chunks_of, custom_state, executing, of_ty
 
 @tool
 async def note(text: str, ctx: ToolContext) -> str:
-    """Note something in one's own state."""
+    """Note something in the agent's own state."""
     ctx.update_state(lambda draft: draft["notes"].append(text))
     return "noted"
 
@@ -28,7 +28,7 @@ def ask(question: str) -> str:
 STATE: dict[str, list[str]] = {"notes": []}
 
 
-@check("X5", "a sub-agent has its own session, state, messages and runs, and its answer is the tool's result")
+@check("X5", "a sub-agent has its own session, state, messages and runs, and its output is the tool's result")
 async def a_child_is_a_session(harness: Harness) -> None:
     stores = await harness.open_stores()
     child = Agent("child", tools=[note], state=STATE)
@@ -47,12 +47,12 @@ async def a_child_is_a_session(harness: Harness) -> None:
     below = await stores.state.load_state("s/call_1_2")
     expect(
         below is not None and (below.parent_session_id, below.root_session_id, below.user_id) == ("s", "s", "ann"),
-        "the child does not know where it belongs",
+        "the child does not have its parent, root and user",
     )
     contents = [message["content"] for message in await transcript(stores, "s/call_1_2")]
     expect_same(contents, ["help", "Hm.", "noted", "Helped."], "the child's conversation")
     told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
-    expect_same(told, ["noted", "Helped."], "what the parent's model was told")
+    expect_same(told, ["noted", "Helped."], "what the parent's model saw")
     refs = await stores.state.list_sub_session_refs("s")
     expect_same([(ref.sub_session_id, ref.status) for ref in refs], [("s/call_1_2", "completed")], "the refs")
     text = "".join(c["delta"] for c in chunks if c["type"] == "text_delta" and c.get("sub_session_id"))
@@ -64,7 +64,7 @@ async def a_child_is_a_session(harness: Harness) -> None:
     expect_same(rollup.tools["note"].calls if stores.usage else 2, 2, "the calls in the rollup")
 
 
-@check("X5", "a sub-agent that asks suspends its parent; an answer at the root reaches it, and both continue")
+@check("X5", "a sub-agent that asks suspends its parent; a response to the root reaches it, and both continue")
 async def a_suspended_child(harness: Harness) -> None:
     inner = Agent("inner", tools=[ask])
     child = Agent("child", tools=[inner.as_tool(), note], state=STATE)
@@ -78,28 +78,28 @@ async def a_suspended_child(harness: Harness) -> None:
     async with executing(first, ScriptedLLM(script)) as executor:
         result = await (await executor.execute(agent, "Go", session_id="s")).result()
     expect_same(result.status, "suspended_awaiting_children", "the root's status")
-    expect_same([wait.tool_name for wait in result.suspended], ["ask"], "what waits")
+    expect_same([wait.tool_name for wait in result.suspended], ["ask"], "what is pending")
     question = result.suspended[0].tool_call_id
     stores = await harness.open_stores()
     root = await stores.state.load_state("s")
     owner = root.client_tool_call_ownership.get(question) if root else None
     expect(owner is not None and owner.startswith("s/call_1_1/"), f"the root knows {owner} as the owner")
     async with executing(stores, ScriptedLLM(script)) as executor:
-        expect(not (await executor.can_resume("s")).can_resume, "the root can be resumed without the answer")
+        expect(not (await executor.can_resume("s")).can_resume, "the root can be resumed without the response")
         receipt = await executor.submit_tool_result("s", question, result="42")
-        expect_same(receipt.session_id, owner, "where the answer went")
+        expect_same(receipt.session_id, owner, "where the response went")
         expect((await executor.can_resume("s")).can_resume, "the root cannot be resumed")
         handle = await executor.resume(agent, "s")
         result = await handle.result()
     expect_same([result.status, result.output], ["completed", "Done."], "the result")
     told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
-    expect_same(told, ["Child done.", "noted"], "what the root's model was told")
+    expect_same(told, ["Child done.", "noted"], "what the root's model saw")
     root = await stores.state.load_state("s")
-    expect(root is not None and question in root.completed_client_tool_calls, "no tombstone at the root")
+    expect(root is not None and question in root.completed_client_tool_calls, "the root has no record of the response")
     expect_same(await custom_state(stores, "s/call_1_1"), {"notes": ["c"]}, "the child's state")
 
 
-@check("X5", "questions of sub-agents whose models number their calls alike are told apart, at the root as well")
+@check("X5", "questions of sub-agents that use the same call ids are distinct, also at the root")
 async def equal_ids_below_a_root(harness: Harness) -> None:
     stores = await harness.open_stores()
     child = Agent("child", tools=[ask])
@@ -115,18 +115,21 @@ async def equal_ids_below_a_root(harness: Harness) -> None:
     async with executing(stores, ScriptedLLM(script)) as executor:
         result = await (await executor.execute(agent, "Go", session_id="s")).result()
         questions = {wait.tool_call_id: wait.input["question"] for wait in result.suspended}
-        expect_same(sorted(questions.values()), ["a", "b", "m"], "what waits, by id")
+        expect_same(sorted(questions.values()), ["a", "b", "m"], "what is pending, by id")
         for number, (call_id, asked) in enumerate(questions.items()):
-            expect(not (await executor.can_resume("s")).can_resume, f"it can be resumed after {number} of 3 answers")
+            expect(
+                not (await executor.can_resume("s")).can_resume,
+                f"the session can be resumed after {number} of 3 responses",
+            )
             receipt = await executor.submit_tool_result("s", call_id, result=f"answer {asked}")
             expect_same(receipt.status, "accepted", f"the receipt for {asked}")
         result = await (await executor.resume(agent, "s")).result()
     expect_same([result.status, result.output], ["completed", "Done."], "the result")
     told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
-    expect_same(told, ["answer m", "answer a", "answer b"], "what the root's model was told")
+    expect_same(told, ["answer m", "answer a", "answer b"], "what the root's model saw")
 
 
-@check("X5", "a sub-agent called with an id that was used before is another child, in later steps and turns")
+@check("X5", "a sub-agent called with a call id of an earlier step or turn is another child")
 async def equal_ids_in_time(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent(Agent("child").as_tool())
@@ -139,7 +142,7 @@ async def equal_ids_in_time(harness: Harness) -> None:
         for _ in range(2):
             await (await executor.execute(agent, "Go", session_id="s")).result()
     told = [message for message in await transcript(stores, "s") if message["role"] == "tool"]
-    expect_same([message["content"] for message in told], ["re: one", "re: two", "re: three"], "the answers")
+    expect_same([message["content"] for message in told], ["re: one", "re: two", "re: three"], "the outputs")
     expect_same(len({message["tool_call_id"] for message in told}), 3, "the number of ids")
     expect_same(len(await stores.state.list_sub_session_refs("s")), 3, "the number of children")
 
@@ -154,7 +157,7 @@ async def persistent_children(harness: Harness) -> None:
     async with executing(stores, ScriptedLLM(script)) as executor:
         await (await executor.execute(agent, "Go", session_id="s")).result()
     told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
-    expect_same(told, ["One.", "One.", "Two.", "One."], "the answers")
+    expect_same(told, ["One.", "One.", "Two.", "One."], "the outputs")
     expect_same(len(await transcript(stores, "s/@keeps")), 4, "the messages of the persistent one")
 
 
@@ -173,7 +176,7 @@ async def a_failing_child(harness: Harness) -> None:
     expect_same(told[0]["success"], False, "the call's success")
 
 
-@check("X5", "a sub-agent called with invalid arguments is not started, and the model is told")
+@check("X5", "a sub-agent called with invalid arguments is not started, and the model sees the error")
 async def a_child_called_wrongly(harness: Harness) -> None:
     stores = await harness.open_stores()
     wrong = [Call("child", {"question": "?"}), Call("child", {"input": 5}), Call("child", "no JSON")]
@@ -183,12 +186,12 @@ async def a_child_called_wrongly(harness: Harness) -> None:
     expect_same([result.status, result.output], ["completed", "Done."], "the result")
     told = [message for message in await transcript(stores, "s") if message["role"] == "tool"]
     expect_same([message["success"] for message in told], [False, False, False, True], "which calls succeeded")
-    expect(all("Invalid arguments" in message["content"] for message in told[:3]), f"the model was told {told}")
+    expect(all("Invalid arguments" in message["content"] for message in told[:3]), f"the model saw {told}")
     refs = await stores.state.list_sub_session_refs("s")
     expect_same([ref.sub_session_id for ref in refs], ["s/call_1_4"], "the children")
 
 
-@check("X5", "a message to a parent whose sub-agent waits ends the sub-agent, for its own readers as well")
+@check("X5", "a message to a parent whose sub-agent waits ends the sub-agent, also for its own readers")
 async def a_message_instead_below(harness: Harness) -> None:
     stores = await harness.open_stores()
     child = Agent("child", tools=[ask])
@@ -213,7 +216,7 @@ async def a_message_instead_below(harness: Harness) -> None:
     expect_same([ref.status for ref in refs], ["failed"], "the refs")
 
 
-@check("X5", "a sub-agent that takes too long is ended with the reason of the cascade")
+@check("X5", "a sub-agent that exceeds its timeout fails with the reason parent_timeout")
 async def a_slow_child(harness: Harness) -> None:
     stores = await harness.open_stores()
 
@@ -234,7 +237,7 @@ async def a_slow_child(harness: Harness) -> None:
     expect_same(got, ["failed", "parent_timeout"], "the child")
 
 
-@check("X5", "a sub-agent still running when its parent suspends is interrupted, says why, and is resumed with it")
+@check("X5", "a sub-agent that runs when its parent is suspended is interrupted with a reason, and resumes with it")
 async def a_child_of_a_suspended_parent(harness: Harness) -> None:
     stores = await harness.open_stores()
     child = Agent("child")
@@ -254,13 +257,13 @@ async def a_child_of_a_suspended_parent(harness: Harness) -> None:
         result = await (await executor.resume(agent, "s")).result()
     expect_same([result.status, result.output], ["completed", "Done."], "the result")
     told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
-    expect_same(told, ["yes", "Short."], "what the parent's model was told")
+    expect_same(told, ["yes", "Short."], "what the parent's model saw")
     below = await stores.state.load_state("s/call_1_2")
     got = None if below is None else [below.status, below.failure_reason]
     expect_same(got, ["completed", None], "the child at the end")
 
 
-@check("X5", "a sub-agent that another process took over is taken back by its parent, and its readers are told")
+@check("X5", "a parent takes back a sub-agent that another process took over, and the stream says so")
 async def a_child_taken_away(harness: Harness) -> None:
     stores = await harness.open_stores()
     ahead = Clockwork()
@@ -269,7 +272,7 @@ async def a_child_taken_away(harness: Harness) -> None:
 
     @tool
     async def wait() -> str:
-        """Wait until the session was taken away."""
+        """Wait until another process has taken over the session."""
         started.set()
         await taken.wait()
         return "waited"
@@ -291,12 +294,12 @@ async def a_child_taken_away(harness: Harness) -> None:
         result = await asyncio.wait_for(handle.result(), 60)
     expect_same([result.status, result.output], ["completed", "Done."], "the parent")
     told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
-    expect_same(told, ["Child done."], "what the parent's model was told")
+    expect_same(told, ["Child done."], "what the parent's model saw")
     names = [chunk["name"] for chunk in of_type(await chunks_of(stores, "s"), "custom")]
-    expect("subagent_rewound" in names, "the parent's readers were not told to drop what the lost run had shown")
+    expect("subagent_rewound" in names, "the parent's stream has no marker to drop what the lost run had shown")
 
 
-@check("X5", "deleting a session deletes those below it, with their streams, even while they run")
+@check("X5", "deleting a session deletes its descendants and their streams, even while they run")
 async def deleting_cascades(harness: Harness) -> None:
     stores = await harness.open_stores()
     started = asyncio.Event()
@@ -317,10 +320,10 @@ async def deleting_cascades(harness: Harness) -> None:
         try:
             await asyncio.wait_for(handle.result(), 20)
         except Exception as error:
-            expect(not isinstance(error, TimeoutError), "the run goes on after its session was deleted")
+            expect(not isinstance(error, TimeoutError), "the run continues after its session was deleted")
     for session_id in ("s", "s/call_1_1"):
-        expect(not await stores.state.session_exists(session_id), f"session {session_id} is still there")
-        expect(await stores.streams.get_stream_info(session_id) is None, f"stream {session_id} is still there")
+        expect(not await stores.state.session_exists(session_id), f"session {session_id} still exists")
+        expect(await stores.streams.get_stream_info(session_id) is None, f"stream {session_id} still exists")
 
 
 @check("X5", "deleting a session that runs in another process waits until it has stopped")
@@ -331,7 +334,7 @@ async def deleting_waits(harness: Harness) -> None:
 
     @tool
     async def forever() -> str:
-        """Never end, and take a while to tidy up."""
+        """Never end, and take a while to clean up."""
         started.set()
         try:
             await asyncio.Event().wait()
@@ -346,12 +349,12 @@ async def deleting_waits(harness: Harness) -> None:
         handle = await executor.execute(simple_agent(forever), "Go", session_id="s")
         await started.wait()
         expect(await elsewhere.delete_session("s"), "there was nothing to delete")
-        expect_same(fate, ["stopped"], "what had become of the tool by then")
+        expect_same(fate, ["stopped"], "the state of the tool by then")
         result = await asyncio.wait_for(handle.result(), 20)
     expect_same([result.status, result.failure_reason], ["failed", "aborted"], "the result")
 
 
-@check("X5", "a session is deleted with everything below it, even if parents form a circle, and nothing else")
+@check("X5", "a session is deleted with its descendants, even if parents form a cycle, and nothing else is deleted")
 async def deleting_follows_one_rule(harness: Harness) -> None:
     stores = await harness.open_stores()
     for session_id, parent, stream_id in (
@@ -370,11 +373,9 @@ async def deleting_follows_one_rule(harness: Harness) -> None:
         expect(await executor.delete_session("s"), "there was nothing to delete")
         expect(not await executor.delete_session("s"), "deleted twice")
     for session_id in ("s", "t"):
-        expect(not await stores.state.session_exists(session_id), f"session {session_id} is still there")
-        expect(await stores.streams.get_stream_info(session_id) is None, f"stream {session_id} is still there")
-    expect(
-        await stores.streams.get_stream_info("other") is not None, "the stream of a session that is still there went"
-    )
+        expect(not await stores.state.session_exists(session_id), f"session {session_id} still exists")
+        expect(await stores.streams.get_stream_info(session_id) is None, f"stream {session_id} still exists")
+    expect(await stores.streams.get_stream_info("other") is not None, "the stream of another session was deleted")
     if stores.usage is not None:
         left = [len(await stores.usage.get_entries(each)) for each in ("s", "t", "guest", "other")]
         expect_same(left, [0, 0, 0, 1], "usage entries left")

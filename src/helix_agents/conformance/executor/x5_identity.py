@@ -1,4 +1,4 @@
-"""X5: a sub-agent's session belongs to its parent: to no other parent, user or agent, even if one took its id first."""
+"""X5: a sub-agent's session belongs to its parent and to no other parent, user or agent, even if its id is taken."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ async def a_child_of_a_deleted_parent(harness: Harness) -> None:
         with raises(RunLost, "a run whose session was deleted"):
             await asyncio.wait_for(handle.result(), 20)
     for session_id in ("s", "s/call_1_1"):
-        expect(not await stores.state.session_exists(session_id), f"session {session_id} is there")
-        expect(await stores.streams.get_stream_info(session_id) is None, f"stream {session_id} is there")
+        expect(not await stores.state.session_exists(session_id), f"session {session_id} exists")
+        expect(await stores.streams.get_stream_info(session_id) is None, f"stream {session_id} exists")
 
 
 @tool(execute="client")
@@ -177,13 +177,13 @@ async def children_of_undone_steps(harness: Harness) -> None:
         expect_same([each.status for each in refs], ["failed"], "the refs")
 
 
-@check("X5", "a child that was deleted and created again while it ran is another session: the call fails")
+@check("X5", "a child that was deleted and recreated while it ran is another session: the call fails")
 async def a_child_created_again(harness: Harness) -> None:
     stores = await harness.open_stores()
 
     @tool
     async def replace(ctx: ToolContext) -> str:
-        """Put another session in the place of this one."""
+        """Replace this session with another one."""
         await stores.state.delete_session(ctx.session_id)
         await stores.state.create_session(
             ctx.session_id, agent_type="child", parent_session_id="s", root_session_id="s", user_id="ann"

@@ -1,4 +1,4 @@
-"""X6: what tools know of their run besides their arguments, in whatever process they run."""
+"""X6: what tools know about their run besides their arguments, in any process."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SCRIPT: Script = [[Call("greet"), Call("ask")], "Done."]
 
 @dataclass
 class Deps:
-    """What lives in one process only."""
+    """Dependencies that exist in one process only."""
 
     greeting: str
 
 
 class Greeters:
-    """An agent whose tools say what they know."""
+    """An agent whose tools return what they know about their run."""
 
     def __init__(self) -> None:
         self.known: list[tuple[str, str | None, str]] = []
@@ -45,7 +45,7 @@ class Greeters:
         self.agent = simple_agent(greet, ask)
 
 
-@check("X6", "tools know the user, the metadata and the deps, which a resuming process supplies again or makes")
+@check("X6", "tools get the user, the metadata and the deps, which a resuming process supplies or creates")
 async def deps_are_given_again(harness: Harness) -> None:
     greeters = Greeters()
     options: dict[str, Any] = {"user_id": "ann", "metadata": {"tier": "gold"}}
@@ -66,7 +66,7 @@ async def deps_are_given_again(harness: Harness) -> None:
     expect_same(greeters.known, [("Bonjour", "ann", "gold")], "what the tool knew")
 
 
-@check("X6", "a factory makes the deps of runs that are given none, also for sub-agents")
+@check("X6", "a factory creates the deps of runs that are started without them, also for sub-agents")
 async def deps_are_made(harness: Harness) -> None:
     greeters = Greeters()
     boss = Agent("boss", tools=[greeters.agent.as_tool(name="clerk")])

@@ -19,7 +19,7 @@ from .view import View
 
 
 class Bail(BaseException):
-    """No ordinary exception."""
+    """An exception that is not an `Exception`."""
 
 
 @tool
@@ -84,7 +84,7 @@ async def nothing_escapes_from_a_tool(harness: Harness) -> None:
         result = await asyncio.wait_for((await executor.execute(agent, "Go", session_id="s")).result(), 20)
     expect_same([result.status, result.output], ["completed", "Done."], "the result")
     told = [message["content"] for message in await transcript(stores, "s") if message["role"] == "tool"]
-    expect_same(told, [f"Error: {words}" for _, words in ESCAPES.values()], "what the model was told")
+    expect_same(told, [f"Error: {words}" for _, words in ESCAPES.values()], "what the model saw")
 
 
 @check("X6", "a bad count or chunk raises in the tool and does not harm the run")
@@ -121,13 +121,13 @@ async def nonsense_is_refused_in_the_tool(harness: Harness) -> None:
         result = await handle.result()
         rollup = await handle.get_usage_rollup()
     expect_same([result.status, result.output], ["completed", "Done."], "the result")
-    expect_same(len(refused), len(wrong) + 6, f"how many were refused ({refused})")
+    expect_same(len(refused), len(wrong) + 6, f"how many were rejected ({refused})")
     expect_same(await custom_state(stores, "s"), {"done": True}, "custom state")
     expect(stores.usage is None or rollup.custom.get("pages") == 2, f"the pages that were counted: {rollup.custom}")
 
 
 class _Picky:
-    """A state store that cannot hold a certain key, and finds out when it commits, or as soon as it stages."""
+    """A state store that cannot store a certain key, and raises when it commits or as soon as it stages."""
 
     def __init__(self, inner: Any, *, at: str, error: StoreError | None = None) -> None:
         self._inner = inner
@@ -158,7 +158,7 @@ async def put(key: str, ctx: ToolContext) -> str:
     return f"put {key}"
 
 
-@check("X6", "writes that cannot be committed are a failed call that the model sees, not a stuck session")
+@check("X6", "writes that cannot be committed fail their call, which the model sees, and do not block the session")
 async def what_cannot_be_stored_is_a_failed_call(harness: Harness) -> None:
     stores = await harness.open_stores()
     calls = [Call("put", {"key": key}) for key in ("a", "poison", "b")]
@@ -203,14 +203,14 @@ async def poison_does_not_outlive_a_crash(harness: Harness) -> None:
     expect_same(await custom_state(stores, "s"), {"a": 1}, "custom state")
 
 
-@check("X6", "a run whose stream is taken away ends in order: failed, with the reason, and can be followed by a turn")
+@check("X6", "a run whose stream is deleted fails with that reason, and another turn can follow")
 async def the_stream_is_taken_away(harness: Harness) -> None:
     stores = await harness.open_stores()
     started, go_on = asyncio.Event(), asyncio.Event()
 
     @tool
     async def work() -> str:
-        """Work until the check says so."""
+        """Work until the check releases it."""
         started.set()
         await go_on.wait()
         return "worked"
@@ -228,7 +228,7 @@ async def the_stream_is_taken_away(harness: Harness) -> None:
             ["failed", "failed", "stream_error", "failed"],
             "the result, the session, its reason and the run",
         )
-        expect(result.error is not None and session is not None and session.error == result.error, "no error is kept")
+        expect(result.error is not None and session is not None and session.error == result.error, "no error is stored")
         result = await (await executor.execute(agent, "Once more", session_id="s")).result()
     expect_same([result.status, result.output], ["completed", "Done."], "the next turn")
 
@@ -261,4 +261,4 @@ async def what_does_not_fit_the_state_is_a_failed_call(harness: Harness) -> None
     view = View()
     for chunk in await chunks_of(stores, "s"):
         view.take(chunk)
-    expect_same(view.state({"balance": 0, "owner": "ann"}), await custom_state(stores, "s"), "what readers have")
+    expect_same(view.state({"balance": 0, "owner": "ann"}), await custom_state(stores, "s"), "the state of a reader")

@@ -1,4 +1,4 @@
-"""X7: what a provider wants back unchanged is stored with the reply and offered again, whatever happened since."""
+"""X7: blocks that a provider needs back are stored unchanged with the reply and sent again with the conversation."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ async def look() -> str:
 
 
 def blocks(message: Message) -> object:
-    """Return what goes back to the provider of the script."""
+    """Return the blocks that are sent back to the scripted provider."""
     return blocks_of(message, "scripted", "scripted")
 
 
-@check("X7", "a provider's blocks come back as they were: in the next step, another process, a restore and a fork")
+@check("X7", "a provider's blocks are unchanged in the next step, another process, a restore and a fork")
 async def native_content_survives(harness: Harness) -> None:
     agent = simple_agent(look)
     llm = ScriptedLLM(SCRIPT)
     stores = await harness.open_stores()
     async with executing(stores, llm) as executor:
         await executor.run(agent, "Go", session_id="s")
-    expect_same(blocks(llm.requests[1].messages[1]), NATIVE, "what the second step was asked with")
+    expect_same(blocks(llm.requests[1].messages[1]), NATIVE, "what the second step sent to the model")
     expect(blocks({**llm.requests[1].messages[1], "content": "changed"}) is None, "a changed message kept its blocks")
     stores = await harness.open_stores()
     async with executing(stores, llm) as executor:
@@ -51,7 +51,7 @@ async def native_content_survives(harness: Harness) -> None:
             expect_same([blocks(m) for m in llm.requests[-1].messages[1:4:2]], [NATIVE, NATIVE[:1]], session_id)
 
 
-@check("X7", "a provider's blocks come back after an edit, a regeneration and a switch of branches, and in a sub-agent")
+@check("X7", "a provider's blocks survive an edit, a regeneration and a branch switch, also in a sub-agent")
 async def native_content_on_branches(harness: Harness) -> None:
     stores, child = await harness.open_stores(), simple_agent(look)
     child.name = "child"
@@ -61,7 +61,7 @@ async def native_content_on_branches(harness: Harness) -> None:
     async with executing(stores, llm, agents=[agent]) as executor:
         await executor.run(agent, "Go", session_id="s")
         below = [request for request in llm.requests if request.agent_type == "child"]
-        expect_same(blocks(below[1].messages[1]), NATIVE, "what the sub-agent's second step was asked with")
+        expect_same(blocks(below[1].messages[1]), NATIVE, "what the sub-agent's second step sent to the model")
         await executor.run(agent, "Sure?", session_id="s")
         asked = (await stores.state.get_messages("s", limit=None)).items[4]
         await (await executor.regenerate("s")).result()
@@ -77,7 +77,7 @@ async def native_content_on_branches(harness: Harness) -> None:
 
 
 class _Failing:
-    """Gives a whole reply, and fails after all."""
+    """A model that sends a whole reply and then fails."""
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """Yield the reply and raise."""
@@ -86,7 +86,7 @@ class _Failing:
         raise ModelError("lost")
 
 
-@check("X7", "a reply that was taken back leaves none of its blocks to the one that replaces it")
+@check("X7", "a discarded reply leaves none of its blocks in the reply that replaces it")
 async def native_content_is_taken_back(harness: Harness) -> None:
     stores = await harness.open_stores()
     async with executing(stores, FallbackLLM([_Failing(), ScriptedLLM(["Whole."])])) as executor:

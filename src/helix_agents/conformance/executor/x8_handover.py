@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from ...errors import AlreadyRunning, IdempotencyConflict, InvalidArgument, ModelError, StaleTicket
+from ...errors import AlreadyRunning, IdempotencyConflict, InvalidArgument, ModelError, StaleTicket, StreamFenced
 from ...executor import AgentExecutor, Stepper, Ticket
 from ...llm.scripted import Call, Line, ScriptedLLM
+from ...streams.base import StreamManagerBase
 from ...tools import ToolContext, tool
 from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet
@@ -52,8 +53,8 @@ async def _expect_one_plain_run(stores: StoreSet, session_id: str, expected: Any
     expect_same(runs, [("completed", STEPS + 1)], "the runs")
     chunks = await chunks_of(stores, session_id)
     told = [chunk["type"] for chunk in of_type(chunks, "run_started", "run_resumed", "stream_rewound")]
-    expect_same(told, ["run_started"], "what the stream tells of runs")
-    expect_same(len(of_type(chunks, "step_committed")), STEPS + 1, "commits that the stream tells of")
+    expect_same(told, ["run_started"], "what the stream reports about runs")
+    expect_same(len(of_type(chunks, "step_committed")), STEPS + 1, "commits that the stream reports")
 
 
 # -- submitted
@@ -69,17 +70,19 @@ async def submitted(harness: Harness) -> None:
         waiting = asyncio.create_task(handle.result())
         run = await stores.state.get_current_run("s")
         expect(run is not None and run.lease_until == 0, "a submitted run has an owner")
-        expect_same([it.session_id for it in await stores.state.list_claimable(1)], ["s"], "what waits for a worker")
-        with raises(AlreadyRunning, "executing what waits for a worker"):
+        expect_same(
+            [it.session_id for it in await stores.state.list_claimable(1)], ["s"], "the runs that wait for a worker"
+        )
+        with raises(AlreadyRunning, "executing a session that waits for a worker"):
             await front.execute(_agent(), "Now", session_id="s")
-        with raises(AlreadyRunning, "submitting what waits for a worker"):
+        with raises(AlreadyRunning, "submitting to a session that waits for a worker"):
             await front.submit(_agent(), "Now", session_id="s")
         async with executing(await harness.open_stores(), _script(), agents=[_agent()]) as worker:
             (taken,) = await worker.recover()
-            expect_same((taken.session_id, taken.run_id), ("s", handle.run_id), "what was taken up")
+            expect_same((taken.session_id, taken.run_id), ("s", handle.run_id), "what was picked up")
             expect_same((await taken.result()).output, "Done.", "the worker's result")
-            expect_same(await worker.recover(), [], "what is left to take up")
-        expect_same((await asyncio.wait_for(waiting, 20)).output, "Done.", "the result of who submitted it")
+            expect_same(await worker.recover(), [], "what is left to pick up")
+        expect_same((await asyncio.wait_for(waiting, 20)).output, "Done.", "the result for the submitter")
         told = [chunk["type"] for chunk in await asyncio.wait_for(reading, 20)]
         expect_same((told[0], told[-1]), ("run_started", "output"), "the first and the last chunk of its reader")
     await _expect_one_plain_run(stores, "s", expected)
@@ -101,20 +104,20 @@ async def submitted_next(harness: Harness) -> None:
         handle = await executor.submit("main", "Second", session_id="s")
         (taken,) = await executor.recover()
         expect_same((await taken.result()).output, "Two.", "the second turn")
-        expect_same((await handle.result()).output, "Two.", "the second turn, as its submitter has it")
+        expect_same((await handle.result()).output, "Two.", "the second turn, as its submitter sees it")
         texts = [chunk["delta"] for chunk in await _all_chunks(handle) if chunk["type"] == "text_delta"]
-        expect_same("".join(texts), "Two.", "what its stream shows")
+        expect_same("".join(texts), "Two.", "what the stream shows")
         await executor.submit("main", "Third", session_id="s")
         await executor.interrupt("s")
-        expect_same(await executor.recover(), [], "what is taken up of an interrupted session")
+        expect_same(await executor.recover(), [], "what is picked up from an interrupted session")
         await executor.submit("main", "Go on", session_id="s")
         (taken,) = await executor.recover()
         expect_same((await taken.result()).output, "Three.", "the third turn")
     said = [message["content"] for message in await transcript(stores, "s") if message["role"] == "user"]
-    expect_same(said, ["First", "Second", "Third", "Go on"], "what the user said")
+    expect_same(said, ["First", "Second", "Third", "Go on"], "the user's messages")
 
 
-@check("X8", "the same request, submitted twice, also at once, is one run")
+@check("X8", "the same request submitted twice, even concurrently, is one run")
 async def submitted_twice(harness: Harness) -> None:
     stores = await harness.open_stores()
     async with executing(stores, ScriptedLLM(["Done."]), agents=[simple_agent()]) as executor:
@@ -149,7 +152,7 @@ async def submitted_or_not(harness: Harness) -> None:
             expect_same(len(await stores.state.list_runs(name)), 1, f"dead at call {last}: the runs")
 
 
-@check("X8", "many workers at once: each submitted run is taken by one of them", kind="tasks")
+@check("X8", "of many concurrent workers, exactly one picks up each submitted run", kind="tasks")
 async def taken_once(harness: Harness) -> None:
     stores = await harness.open_stores()
     llm = ScriptedLLM(lambda request: "Done.")
@@ -159,7 +162,7 @@ async def taken_once(harness: Harness) -> None:
     workers = [make_executor(await harness.open_stores(), llm, agents=[simple_agent()]) for _ in range(4)]
     taken = await asyncio.gather(*(worker.recover() for worker in workers))
     names = sorted(handle.session_id for handles in taken for handle in handles)
-    expect_same(names, sorted(f"s{number}" for number in range(12)), "what was taken up")
+    expect_same(names, sorted(f"s{number}" for number in range(12)), "what was picked up")
     for handles in taken:
         for handle in handles:
             await handle.result()
@@ -170,7 +173,7 @@ async def taken_once(harness: Harness) -> None:
         expect_same([message["content"] for message in messages], ["Go", "Done."], "a conversation")
 
 
-@check("X8", "runs that an engine steps do not crowd out those that wait for a worker")
+@check("X8", "runs that an engine steps do not hide runs that wait for a worker")
 async def not_crowded_out(harness: Harness) -> None:
     stores = await harness.open_stores()
     async with executing(stores, ScriptedLLM(["Done."]), agents=[simple_agent()]) as executor:
@@ -179,7 +182,7 @@ async def not_crowded_out(harness: Harness) -> None:
         for number in range(3):
             await executor.submit("main", "Go", session_id=f"s{number}")
         taken = [handle.session_id for _ in range(2) for handle in await executor.recover(limit=2)]
-        expect_same(sorted(taken), ["s0", "s1", "s2"], "what was taken up, two at a time")
+        expect_same(sorted(taken), ["s0", "s1", "s2"], "what was picked up, two at a time")
 
 
 # -- stepped
@@ -191,12 +194,12 @@ async def stepped(harness: Harness) -> None:
     stores = await harness.open_stores()
     async with executing(stores, _script()) as executor:
         ticket = await Stepper(executor).begin(_agent(), "Go", session_id="s")
-    expect(not ticket.done, "a run that has only begun is done")
+    expect(not ticket.done, "a run that has only started is done")
     steps = 0
     while not ticket.done:
         plain = msgspec.json.decode(msgspec.json.encode(ticket))
         async with executing(await harness.open_stores(), _script(), agents=[_agent()]) as executor:
-            expect_same(await executor.recover(), [], "what others take of a run that an engine steps")
+            expect_same(await executor.recover(), [], "what others pick up while an engine steps the run")
             ticket = await Stepper(executor).step(_agent(), msgspec.convert(plain, Ticket))
         steps += 1
         expect_same(ticket.steps, steps, "the steps that the ticket counts")
@@ -218,7 +221,35 @@ async def stepped_by_turns(harness: Harness) -> None:
             await _expect_one_plain_run(stores, f"s{number}", expected)
 
 
-@check("X8", "a ticket used twice at once, an old one, one of another agent or turn are refused and change nothing")
+@check("X8", "a process that runs several steps on a stream that batches its writes is fenced by the next owner")
+async def steps_in_a_row(harness: Harness) -> None:
+    expected = await _undisturbed(harness)
+    stores, others = await harness.open_stores(), await harness.open_stores()
+    for streams in (stores.streams, others.streams):
+        if isinstance(streams, StreamManagerBase):
+            streams.gather_seconds = 0.02
+    async with executing(stores, _script()) as one, executing(others, _script()) as other:
+        mine, theirs, agent = Stepper(one), Stepper(other), _agent()
+        ticket = await mine.begin(agent, "Go", session_id="s")
+        for _ in range(3):
+            ticket = await mine.step(agent, ticket)
+        stalled = stores.streams.attach_writer("s", ticket.run_id, "main", fence=await _epoch(stores))
+        ticket = await theirs.step(agent, ticket)
+        if stalled is not None:
+            with raises(StreamFenced, "a writer of the previous owner"):
+                await stalled.write({"type": "text_delta", "delta": "late", "step": ticket.steps})
+                await stalled.flush()
+        while not ticket.done:
+            ticket = await mine.step(agent, ticket)
+    await _expect_one_plain_run(stores, "s", expected)
+
+
+async def _epoch(stores: StoreSet) -> int:
+    session = await stores.state.load_state("s")
+    return 0 if session is None else session.owner_epoch
+
+
+@check("X8", "a ticket that is old, in use, or of another agent or turn is rejected and changes nothing")
 async def odd_tickets(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
@@ -228,12 +259,12 @@ async def odd_tickets(harness: Harness) -> None:
         tries = await asyncio.gather(*(Stepper(executor).step(agent, first) for _ in range(4)), return_exceptions=True)
         won = [found for found in tries if isinstance(found, Ticket)]
         odd = [found for found in tries if not isinstance(found, Ticket | AlreadyRunning | StaleTicket)]
-        expect_same((len(won), [repr(found) for found in odd]), (1, []), "a ticket used four times at once")
+        expect_same((len(won), [repr(found) for found in odd]), (1, []), "a ticket used four times concurrently")
         second = won[0]
         before = await dump(stores.state)
-        with raises(StaleTicket, "a step with the ticket before"):
+        with raises(StaleTicket, "a step with the previous ticket"):
             await stepper.step(agent, first)
-        expect_same(await stepper.step(agent, first, retry=True), second, "the same, tried again")
+        expect_same(await stepper.step(agent, first, retry=True), second, "the same step, retried")
         with raises(InvalidArgument, "a ticket of another agent"):
             await stepper.step(simple_agent(work, state={"done": []}, instructions="x"), _renamed(second))
         with raises(InvalidArgument, "not a ticket"):
@@ -251,7 +282,7 @@ async def odd_tickets(harness: Harness) -> None:
             await stepper.step(agent, second)
 
 
-@check("X8", "a ticket of a turn that failed before its first step is refused in the next turn")
+@check("X8", "a ticket of a turn that failed before its first step is rejected in the next turn")
 async def ticket_of_failed_turn(harness: Harness) -> None:
     stores, clock, agent = await harness.open_stores(), Clockwork(), simple_agent(work, state={"done": []})
     lines: list[Line] = [ModelError("Overloaded."), [Call("work", {"n": 1})]]
@@ -277,14 +308,14 @@ def _renamed(ticket: Ticket) -> Ticket:
     return msgspec.structs.replace(ticket, agent_type="somebody else")
 
 
-@check("X8", "a step that is tried again while another process works on it waits, and gets the same ticket")
+@check("X8", "a step that is retried while another process works on it waits and gets the same ticket")
 async def tried_again_meanwhile(harness: Harness) -> None:
     stores, other = await harness.open_stores(), await harness.open_stores()
     started, done = asyncio.Event(), asyncio.Event()
 
     @tool
     async def wait() -> str:
-        """Work until the check says so."""
+        """Work until the check releases it."""
         started.set()
         await done.wait()
         return "waited"
@@ -302,7 +333,7 @@ async def tried_again_meanwhile(harness: Harness) -> None:
         waits = not again.done()
         done.set()
         tickets = await asyncio.gather(working, again, return_exceptions=True)
-    expect(waits and not isinstance(tickets[1], BaseException), f"the one who tried again did not wait: {tickets}")
+    expect(waits and not isinstance(tickets[1], BaseException), f"the retry did not wait: {tickets}")
     expect_same(tickets[1], tickets[0], "the ticket")
 
 
@@ -310,7 +341,7 @@ async def tried_again_meanwhile(harness: Harness) -> None:
 
 
 def _stepping(tickets: dict[str, Ticket]) -> Act:
-    """Step like an engine that keeps the last ticket it was given and tries again with that."""
+    """Step like an engine that stores its latest ticket and retries with it."""
 
     async def act(executor: AgentExecutor, session_id: str) -> None:
         stepper = Stepper(executor)
@@ -350,7 +381,7 @@ async def _dead_at_any_call(harness: Harness, acting: Any) -> None:
     rng = random.Random(harness.options.seed)
     expected, _ = await perform(stores, "undisturbed", [])
     calm, _ = await perform(stores, "calm", [], act=acting())
-    expect_same_remains(calm, expected, "nobody dies")
+    expect_same_remains(calm, expected, "no process dies")
     life = Life()
     await attempt(stores, "measured", life, Clockwork(), [], act=acting())
     await stores.state.delete_session("measured")
@@ -380,4 +411,4 @@ async def dead_between_steps(harness: Harness) -> None:
         while not ticket.done:
             ticket = await stepper.step(agent, ticket)
     told = [chunk["step_count"] for chunk in of_type(await chunks_of(stores, "s"), "step_committed")]
-    expect_same(told, list(range(1, ticket.steps + 1)), "the commits that readers were told of")
+    expect_same(told, list(range(1, ticket.steps + 1)), "the commits reported to readers")

@@ -1,4 +1,4 @@
-"""X9, S17: regenerate, edit and switch by processes that freeze, die, lose replies or come second."""
+"""X9, S17: regenerate, edit and switch by processes that freeze, die, lose replies or lose a race."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEY = "the request that may be sent again"
 SECOND = "the second message"
 
 LEFT: dict[str, str] = {}
-"""The branch of each session that was left first, to switch to."""
+"""For each session, the branch that was left first, to switch to."""
 
 
 @tool
@@ -44,7 +44,7 @@ AGENT = simple_agent(note, ask, state={"notes": []})
 
 
 def _voice(name: str) -> Callable[[ModelRequest], Line]:
-    """Return a model that signs what it says. The user's first word may name a tool."""
+    """Return a model that signs its replies. The user's first word may name a tool."""
 
     def reply(request: ModelRequest) -> Line:
         last = request.messages[-1]
@@ -61,7 +61,7 @@ def executor_on(stores: StoreSet, clock: Clockwork, name: str = "second") -> Age
     return make_executor(stores, ScriptedLLM(_voice(name)), clock=clock, lease_seconds=LEASE_SECONDS, agents=[AGENT])
 
 
-# -- what is prepared, and what is done with it
+# -- prepared sessions, and the operations on them
 
 
 def _second(text: str) -> Message:
@@ -69,21 +69,21 @@ def _second(text: str) -> Message:
 
 
 async def completed(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
-    """Leave a conversation of two turns behind."""
+    """Create a conversation of two turns."""
     async with executor_on(stores, clock, "first") as executor:
         await executor.run(AGENT, "note one", session_id=session_id)
         await executor.run(AGENT, _second("note two"), session_id=session_id)
 
 
 async def suspended(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
-    """Leave a conversation behind whose second turn waits for a client."""
+    """Create a conversation whose second turn waits for a client."""
     async with executor_on(stores, clock, "first") as executor:
         await executor.run(AGENT, "note one", session_id=session_id)
         await executor.run(AGENT, _second("ask"), session_id=session_id)
 
 
 async def branched(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
-    """Leave a conversation with two branches behind."""
+    """Create a conversation with two branches."""
     await completed(stores, clock, session_id)
     async with executor_on(stores, clock) as executor:
         await _left_again(executor, session_id)
@@ -97,13 +97,13 @@ async def regenerate(executor: AgentExecutor, session_id: str, key: str | None =
 
 async def edit(executor: AgentExecutor, session_id: str, key: str | None = KEY) -> Started:
     """Replace the second message of the user."""
-    with suppress(InvalidArgument):  # a conversation that was created again has no such message
+    with suppress(InvalidArgument):  # a recreated conversation has no such message
         return await executor.edit(session_id, SECOND, "note three", idempotency_key=key)
     return None
 
 
 async def switch(executor: AgentExecutor, session_id: str, key: str | None = None) -> Started:
-    """Go back to the branch that was left first."""
+    """Switch to the branch that was left first."""
     with suppress(InvalidArgument):
         await executor.switch_branch(session_id, LEFT[session_id])
     return None
@@ -112,17 +112,17 @@ async def switch(executor: AgentExecutor, session_id: str, key: str | None = Non
 class Verb(NamedTuple):
     """One of the three, what it needs, and the write of the store that carries it out.
 
-    It returns before its run asks the model: how runs themselves die and freeze is X2.
+    It returns before its run calls the model: X2 covers how runs die and freeze.
     """
 
     act: Callable[..., Coroutine[None, None, Started]]
     prepare: Callable[[StoreSet, Clockwork, str], Awaitable[None]]
     write: str
     makes: int
-    """How many branches it adds where the last turn was regenerated before."""
+    """How many branches it adds if the last turn was already regenerated."""
 
     async def finish(self, executor: AgentExecutor, session_id: str, key: str | None = KEY) -> None:
-        """Do it, and wait for its run."""
+        """Perform the operation, and wait for its run."""
         if (handle := await self.act(executor, session_id, key)) is not None:
             await handle.result()
 
@@ -134,13 +134,17 @@ VERBS = (
 )
 
 
-@check("X9", "a regenerate, edit or switch that freezes anywhere changes nothing of a later turn", kind="faults")
+@check("X9", "a regenerate, edit or switch that freezes anywhere does not change a later turn", kind="faults")
 async def frozen_branching(harness: Harness) -> None:
     for verb in VERBS:
         await frozen_everywhere(harness, Scene(verb.prepare, verb.act, base.next_turns))
 
 
-@check("X9", "a regenerate, edit or switch that freezes anywhere changes nothing of a branch made since", kind="faults")
+@check(
+    "X9",
+    "a regenerate, edit or switch that freezes anywhere does not change a branch created since then",
+    kind="faults",
+)
 async def frozen_before_a_branch(harness: Harness) -> None:
     for verb in VERBS:
         await frozen_everywhere(harness, Scene(branched, verb.act, _left_again))
@@ -150,7 +154,7 @@ async def _left_again(executor: AgentExecutor, session_id: str) -> None:
     await (await executor.regenerate(session_id, if_running="interrupt")).result()
 
 
-@check("X9", "a regenerate, edit or switch leaves alone what was deleted or created again", kind="faults")
+@check("X9", "a regenerate, edit or switch leaves deleted and recreated sessions alone", kind="faults")
 async def frozen_branching_of_what_is_gone(harness: Harness) -> None:
     for verb in VERBS:
         for meanwhile in (base.deleted, base.created_again):
@@ -161,7 +165,7 @@ async def frozen_branching_of_what_is_gone(harness: Harness) -> None:
 
 
 async def _conversation(stores: StoreSet, session_id: str) -> dict[str, Any]:
-    """Return what a branch consists of, without names that differ from case to case."""
+    """Return the content of a branch, without names that differ from case to case."""
     session = await stores.state.load_state(session_id)
     assert session is not None
     return {
@@ -173,7 +177,7 @@ async def _conversation(stores: StoreSet, session_id: str) -> dict[str, Any]:
 
 
 async def _all_branches(stores: StoreSet, clock: Clockwork, session_id: str) -> list[Any]:
-    """Return every branch as it comes back."""
+    """Return the content of every branch after switching to it."""
     found = []
     async with executor_on(stores, clock) as executor:
         for branch in await executor.list_branches(session_id):
@@ -183,7 +187,7 @@ async def _all_branches(stores: StoreSet, clock: Clockwork, session_id: str) -> 
 
 
 async def _outcome(stores: StoreSet, clock: Clockwork, session_id: str) -> dict[str, Any]:
-    """Return all that is left in the end: what is stored, what readers have, and every branch."""
+    """Return everything at the end: what is stored, what readers have, and every branch."""
     view = View()
     for stored in await stores.streams.get_all_chunks(session_id):
         view.take(stored.chunk)
@@ -197,7 +201,11 @@ async def _outcome(stores: StoreSet, clock: Clockwork, session_id: str) -> dict[
     }
 
 
-@check("S17", "killed at any call, a regenerate, edit or switch has happened or not; sent again, it has", kind="faults")
+@check(
+    "S17",
+    "a regenerate, edit or switch killed at any call happens fully or not at all, and succeeds when retried",
+    kind="faults",
+)
 async def killed_while_branching(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), Clockwork()
     for verb in VERBS:
@@ -240,9 +248,10 @@ class LostReply(Freezer):
 
     async def call(self, name: str, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         self.calls += 1
-        here, self.place = self.calls == self._at, name
+        number = self.calls
         answer = await method(*args, **kwargs)
-        if here:
+        if number == self._at:
+            self.place = name
             raise StoreUnavailable(f"The kit lost the reply of {name}.")
         return answer
 
@@ -251,26 +260,35 @@ class LostReply(Freezer):
 async def lost_replies_while_branching(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), Clockwork()
     for verb in VERBS:
-        expected: dict[str, Any] = {}
-        number, calls = 0, 1
-        while number <= calls:
-            session_id, lost = f"{verb.act.__name__}-{number}", LostReply(number)
-            await verb.prepare(stores, clock, session_id)
-            async with executor_on(lost.wrap(stores), clock) as executor:
-                handle = await verb.act(executor, session_id)
-                calls = calls if number else lost.calls
-                if handle is not None:
-                    await handle.result()
-            outcome = await _outcome(stores, clock, session_id)
-            expected = expected if number else outcome
-            expect_same(outcome, expected, f"{verb.act.__name__} without the reply to call {number}, {lost.place}")
-            number += 1
+        for key in (KEY, None):  # a key finds the run that it started, even if the commit was not recognized
+            await _lost_anywhere(stores, clock, verb, key)
 
 
-# -- two at once
+async def _lost_anywhere(stores: StoreSet, clock: Clockwork, verb: Verb, key: str | None) -> None:
+    expected: dict[str, Any] = {}
+    number, calls = 0, 1
+    while number <= calls:
+        session_id, lost = f"{verb.act.__name__}-{key}-{number}", LostReply(number)
+        await verb.prepare(stores, clock, session_id)
+        async with executor_on(lost.wrap(stores), clock) as executor:
+            handle = await verb.act(executor, session_id, key)
+            calls = calls if number else lost.calls
+            if handle is not None:
+                await handle.result()
+        outcome = await _outcome(stores, clock, session_id)
+        expected = expected if number else outcome
+        expect_same(outcome, expected, f"{verb.act.__name__} without the reply to call {number}, {lost.place}")
+        number += 1
 
 
-@check("S17", "of two that regenerate, edit or switch at once one wins; the other gets VersionConflict", kind="tasks")
+# -- two concurrently
+
+
+@check(
+    "S17",
+    "of two concurrent regenerates, edits or switches, one succeeds and the other gets VersionConflict",
+    kind="tasks",
+)
 async def two_editors(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), Clockwork()
     for one in VERBS:
@@ -281,7 +299,7 @@ async def two_editors(harness: Harness) -> None:
             outcomes = await _at_once(stores, clock, session_id, one, other)
             losses = [outcome for outcome in outcomes if outcome is not None]
             got = [type(outcome).__name__ for outcome in losses]
-            expect_same(got, [VersionConflict.__name__], f"how the slower of {session_id} ends: {losses}")
+            expect_same(got, [VersionConflict.__name__], f"how the loser of {session_id} ends: {losses}")
             winner = (one, other)[outcomes.index(None)]
             made = len(await stores.state.list_branches(session_id)) - before
             expect_same(made, winner.makes, f"new branches of {session_id}")

@@ -1,4 +1,4 @@
-"""S17 with real processes: two that regenerate the same turn at the same moment."""
+"""S17 with real processes: two regenerate the same turn at the same moment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WON = "won"
 
 
 class Held(ScriptedLLM):
-    """A model that says nothing until a file is there, so that the run which won is running until all have tried."""
+    """A model that does not reply until a file exists, so that the winning run lasts until all have tried."""
 
     def __init__(self, path: str) -> None:
         super().__init__(["Again."] * 9)
@@ -41,7 +41,7 @@ class Held(ScriptedLLM):
 async def regenerate_once(
     stores: StoreSet, session_id: str, request: dict[str, Any], note: Callable[[str, str], None]
 ) -> None:
-    """Regenerate as soon as the file `go` is there, and note how that went. For the worker process."""
+    """Regenerate as soon as the file `go` exists, and record the outcome. Runs in the worker process."""
     async with executing(
         stores, Held(request["all_tried"]), agents=[AGENT], lease_seconds=PATIENCE_SECONDS
     ) as executor:
@@ -68,7 +68,9 @@ async def _lines(journal: Path, count: int) -> list[str]:
         await asyncio.sleep(POLL_SECONDS)
 
 
-@check("S17", "of two processes that regenerate at once one wins, and nothing of the other is left", kind="processes")
+@check(
+    "S17", "of two processes that regenerate concurrently, one succeeds and the other leaves nothing", kind="processes"
+)
 async def two_processes_regenerate(harness: Harness) -> None:
     stores = await harness.open_stores()
     await completed(stores, Clockwork(), "s")
@@ -88,7 +90,7 @@ async def two_processes_regenerate(harness: Harness) -> None:
         for child in children:
             await hear(child)
             expect_same((await hear(child))["exit"], 0, "the exit status of a process")
-    expect_same(sorted(outcomes), ["refused"] * (PROCESSES - 1) + [WON], "how they went")
+    expect_same(sorted(outcomes), ["refused"] * (PROCESSES - 1) + [WON], "the outcomes")
     branches = await stores.state.list_branches("s")
     expect_same([(it.message_count, it.is_active) for it in branches], [(said, False), (said - 2, True)], "branches")
     runs = [run.status for run in await stores.state.list_runs("s")]

@@ -1,5 +1,5 @@
-"""X9: frozen at any call of any operation on a session, a process that wakes up after another one has claimed, restored
-or re-created the session changes nothing."""
+"""X9: a process that freezes at any call of any operation, and wakes up after another one has claimed, restored or
+recreated the session, changes nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Act = Callable[[AgentExecutor, str], Awaitable[Any]]
 
 
 class Scene(NamedTuple):
-    """A session as a process finds it, what that process does, and what another one does while it is frozen."""
+    """A prepared session, what a process does with it, and what another one does while the first is frozen."""
 
     prepare: Callable[[StoreSet, Clockwork, str], Awaitable[None]]
     act: Act
@@ -102,7 +102,7 @@ async def created_again(executor: AgentExecutor, session_id: str) -> None:
     await executor.run(AGENT, "Anew", session_id=session_id)
 
 
-async def _worked_off(executor: AgentExecutor, session_id: str) -> None:
+async def _recover_and_continue(executor: AgentExecutor, session_id: str) -> None:
     await recover(executor, session_id)
     await next_turns(executor, session_id)
 
@@ -169,7 +169,7 @@ async def _usage_of(stores: StoreSet, session: SessionState) -> list[str] | None
 
 
 async def frozen_everywhere(harness: Harness, scene: Scene) -> None:
-    """Freeze after the first read, when the process believes to know the session, and at later calls.
+    """Freeze after the first read, when the process has loaded the session, and at later calls.
 
     With the default `steps` these are all of them.
     """
@@ -182,7 +182,7 @@ async def frozen_everywhere(harness: Harness, scene: Scene) -> None:
     await stores.state.delete_session("undisturbed")
     for number, after in places(calls, seed=harness.options.seed, most=harness.options.steps // 5):
         if (number, after) == (1, False):
-            continue  # it does not know anything yet
+            continue  # it has not read anything yet
         session_id, freezer = f"s{number}-{after}", Freezer(number, after=after)
         await scene.prepare(stores, clock, session_id)
         await _frozen_at(stores, clock, scene, session_id, freezer)
@@ -199,66 +199,69 @@ async def _frozen_at(stores: StoreSet, clock: Clockwork, scene: Scene, session_i
             await asyncio.wait({acting, freezing}, return_when=asyncio.FIRST_COMPLETED)
             freezing.cancel()
             if acting.done():
-                return  # the call was one of a run that had ended by then
+                return  # the call belonged to a run that had ended by then
             clock.pass_seconds(LEASE_SECONDS + 1)
             await scene.meanwhile(quick, session_id)
             before = await _remains(stores, session_id)
             freezer.wake()
             outcome = (await asyncio.gather(acting, return_exceptions=True))[0]
     finally:
+        freezer.wake()
         await slow.close()
         await quick.close()
     what = f"{scene.act.__name__} frozen at call {freezer.calls}, {freezer.place}: {outcome!r}"
-    expect(not isinstance(outcome, BaseException) or isinstance(outcome, REFUSALS), f"{what}: neither done nor refused")
+    expect(
+        not isinstance(outcome, BaseException) or isinstance(outcome, REFUSALS), f"{what}: neither done nor rejected"
+    )
     after = await _remains(stores, session_id)
     if scene.prepare is _nothing and after["status"] is not None:
         return  # it was frozen before it created the session
     if before["usage"] is not None and after["usage"] is not None:
-        # Where stores live apart, a lost run still records what its model was paid for. Nothing may disappear.
+        # With separate stores, a lost run still records the usage of its model. Nothing may disappear.
         after["usage"] = [each for each in after["usage"] if each in before["usage"]]
     expect_same(after, before, what)
 
 
-@check("X9", "an abort or interrupt that freezes anywhere changes nothing of a later turn", kind="faults")
+@check("X9", "an abort or interrupt that freezes anywhere does not change a later turn", kind="faults")
 async def frozen_stops(harness: Harness) -> None:
     for prepare in (_crashed, suspended):
         for act in (_abort, _interrupt):
             await frozen_everywhere(harness, Scene(prepare, act, next_turns))
 
 
-@check("X9", "a restore that freezes anywhere changes nothing of a later turn", kind="faults")
+@check("X9", "a restore that freezes anywhere does not change a later turn", kind="faults")
 async def frozen_restore(harness: Harness) -> None:
     await frozen_everywhere(harness, Scene(completed, _restore, next_turns))
 
 
-@check("X9", "a start, resume or retry that freezes anywhere changes nothing of a later turn", kind="faults")
+@check("X9", "a start, resume or retry that freezes anywhere does not change a later turn", kind="faults")
 async def frozen_starts(harness: Harness) -> None:
     await frozen_everywhere(harness, Scene(completed, execute, next_turns))
     for prepare in (completed, _crashed, suspended):
-        await frozen_everywhere(harness, Scene(prepare, _submit, _worked_off))
+        await frozen_everywhere(harness, Scene(prepare, _submit, _recover_and_continue))
     await frozen_everywhere(harness, Scene(_crashed, _resume, next_turns))
     await frozen_everywhere(harness, Scene(_failed, _retry, next_turns))
 
 
-@check("X9", "a worker that freezes while it closes a dead run changes nothing of a later turn", kind="faults")
+@check("X9", "a worker that freezes while it closes a dead run does not change a later turn", kind="faults")
 async def frozen_close(harness: Harness) -> None:
     await frozen_everywhere(harness, Scene(_unclosed, recover, next_turns))
 
 
-@check("X9", "an operation that freezes anywhere changes nothing in a session that was created again", kind="faults")
+@check("X9", "an operation that freezes anywhere does not change a session that was recreated", kind="faults")
 async def frozen_before_a_rebirth(harness: Harness) -> None:
     for prepare, act in ((_crashed, _abort), (completed, _restore), (completed, execute), (_crashed, _resume)):
         await frozen_everywhere(harness, Scene(prepare, act, created_again))
 
 
-@check("X9", "a delete that freezes anywhere changes nothing of a session that was created again", kind="faults")
+@check("X9", "a delete that freezes anywhere does not change a session that was recreated", kind="faults")
 async def frozen_delete(harness: Harness) -> None:
     for prepare in (_crashed, completed):
         await frozen_everywhere(harness, Scene(prepare, deleted, created_again))
 
 
 @check(
-    "X9", "an operation that freezes anywhere leaves nothing behind of a session that was deleted since", kind="faults"
+    "X9", "an operation that freezes anywhere leaves nothing of a session that was deleted since then", kind="faults"
 )
 async def frozen_before_a_deletion(harness: Harness) -> None:
     for prepare, act in ((completed, execute), (completed, _submit), (_crashed, _resume), (_crashed, _abort)):

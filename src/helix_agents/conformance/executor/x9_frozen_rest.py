@@ -1,4 +1,4 @@
-"""X9: the freezer over what `x9_frozen.py` leaves: a rejected input, a message, a response, a fork, a submit."""
+"""X9: freezes in the operations that `x9_frozen.py` leaves out: rejected input, message, response, fork, submit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def _respond(executor: AgentExecutor, session_id: str) -> None:
 
 
 async def _asked_again(executor: AgentExecutor, session_id: str) -> None:
-    """Create the session again, with a question that has the id of the old one."""
+    """Recreate the session, with a question that has the id of the old one."""
     await executor.delete_session(session_id)
     asking = simple_agent(ask, work, llm=ScriptedLLM([[Call("ask")]]))
     await executor.run(asking, "Anew", session_id=session_id)
@@ -56,24 +56,20 @@ async def _fork(executor: AgentExecutor, session_id: str) -> None:
         await executor.fork_session(session_id, f"{session_id}-fork")
 
 
-@check("X9", "a rejected input that freezes anywhere changes nothing of a later turn", kind="faults")
+@check("X9", "a rejected input that freezes anywhere does not change a later turn", kind="faults")
 async def frozen_rejection(harness: Harness) -> None:
     await frozen_everywhere(harness, Scene(base.completed, _say_what_is_rejected, base.next_turns))
     await frozen_everywhere(harness, Scene(base.completed, _say_what_is_rejected, base.created_again))
 
 
-@check(
-    "X9", "a message or a response that freezes anywhere never reaches a session that was created again", kind="faults"
-)
+@check("X9", "a message or a response that freezes anywhere never reaches a session that was recreated", kind="faults")
 async def frozen_messages(harness: Harness) -> None:
     await frozen_everywhere(harness, Scene(_queued, _enqueue, base.created_again))
     await frozen_everywhere(harness, Scene(base.suspended, _respond, base.created_again))
     await frozen_everywhere(harness, Scene(base.suspended, _respond, _asked_again))
 
 
-@check(
-    "X9", "a fork that freezes anywhere changes nothing of its source, nor of a session that took its id", kind="faults"
-)
+@check("X9", "a fork that freezes anywhere changes neither its source nor a session that took its id", kind="faults")
 async def frozen_fork(harness: Harness) -> None:
     await frozen_everywhere(harness, Scene(base.completed, _fork, base.next_turns))
     await frozen_everywhere(harness, Scene(base.completed, _fork, base.created_again))
@@ -100,9 +96,9 @@ async def submitted_to_a_dead_run(harness: Harness) -> None:
         for stored in await stores.streams.get_all_chunks(session_id):
             view.take(stored.chunk)
         said = [each["content"] for each in await transcript(stores, session_id) if each["role"] == "user"]
-        expect_same(said[-1], "Two", f"{session_id}: what was said last")
+        expect_same(said[-1], "Two", f"{session_id}: the last message")
         expect_same(session and session.status, "completed", f"{session_id}: the status")
         shown = view.summary()
         expect_same(shown.get("output"), "Done.", f"{session_id}: the output that readers have")
         texts = [text for name, text in shown.items() if "text_delta" in name and text not in ("Working.", "Done.")]
-        expect_same(texts, [], f"{session_id}: texts that the model never said")
+        expect_same(texts, [], f"{session_id}: texts that the model never sent")

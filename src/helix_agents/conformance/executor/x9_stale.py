@@ -1,4 +1,4 @@
-"""X9: a process that stalls while it tidies up touches neither the flag nor the sub-agents of its successor."""
+"""X9: a process that stalls while it cleans up changes neither the flag nor the sub-agents of its successor."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ async def stale_flag(harness: Harness) -> None:
     expect(await stores.state.check_interrupt_flag("s") is not None, "the flag of the successor was cleared")
 
 
-@check("X9", "an abort that stalls before it ends a sub-agent leaves that of the next turn alone", kind="faults")
+@check(
+    "X9", "an abort that stalls before it ends a sub-agent leaves the sub-agent of the next turn alone", kind="faults"
+)
 async def stale_end_of_a_child(harness: Harness) -> None:
     stores, later = await harness.open_stores(), Clockwork()
     later.pass_seconds(3600)

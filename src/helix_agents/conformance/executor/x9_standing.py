@@ -1,4 +1,4 @@
-"""X9: what may be done with a session is decided once. Cases in which callers used to disagree, each of them run."""
+"""X9: what may be done with a session is decided once. Each check is a case in which callers could disagree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 20.0
 
 
 class Gated(ScriptedLLM):
-    """A model that waits before its n-th answer."""
+    """A model that waits before its n-th reply."""
 
     def __init__(self, script: list[Line], at: int = 1) -> None:
         super().__init__(script)
@@ -52,7 +52,7 @@ def ask() -> str:
 
 
 async def _crashed(stores: StoreSet, clock: Clockwork, session_id: str, **options: Any) -> None:
-    """Leave a session behind whose process died while it asked the model."""
+    """Create a session whose process died while it called the model."""
     llm = Gated(["Never said."])
     dead = make_executor(stores, llm, clock=clock)
     await dead.execute(simple_agent(), "Go", session_id=session_id, **options)
@@ -61,7 +61,7 @@ async def _crashed(stores: StoreSet, clock: Clockwork, session_id: str, **option
     clock.pass_seconds(60)
 
 
-@check("X9", "until it stops, a run of an engine is continued by that engine only; an error names it")
+@check("X9", "until it stops, only its engine can continue an engine's run; the error names that engine")
 async def run_of_an_engine(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent(ask, work)
@@ -79,13 +79,13 @@ async def run_of_an_engine(harness: Harness) -> None:
         call = next(iter((await stores.state.load_state("s")).pending_client_tool_calls))  # type: ignore[union-attr]
         await executor.submit_tool_result("s", call, result="x")
         expect(not (await executor.can_resume("s")).can_resume, "the server could continue the engine's run")
-        expect_same(await executor.recover(), [], "what workers continue after the answer")
+        expect_same(await executor.recover(), [], "what workers continue after the response")
         while not (ticket := await stepper.step(agent, ticket)).done:
             pass
     expect_same(ticket.output, "Done.", "the output")
 
 
-@check("X9", "a session without a run is interrupted and aborted at once, and never waited for")
+@check("X9", "a session without a run is interrupted and aborted immediately, without waiting")
 async def without_a_run(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent()
@@ -122,7 +122,7 @@ async def suspended_and_not_closed(harness: Harness) -> None:
     expect_same(run and run.status, "suspended_client_tool", "the record of the run")
 
 
-@check("X9", "execute and submit decide alike, whether a process died or a checkpoint was restored")
+@check("X9", "execute and submit behave alike after a process died and after a checkpoint was restored")
 async def execute_and_submit(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), Clockwork()
     agent = simple_agent()
@@ -142,7 +142,7 @@ async def execute_and_submit(harness: Harness) -> None:
             await getattr(executor, how)(agent, "More", session_id=restored)
 
 
-@check("X9", "a restore ends the queued run that it undoes, and its submitter is not given another turn's output")
+@check("X9", "a restore ends the queued run that it undoes, and the submitter never gets another turn's output")
 async def restored_under_a_queued_run(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent()
@@ -158,7 +158,7 @@ async def restored_under_a_queued_run(harness: Harness) -> None:
     expect_same([result.status, result.output], ["interrupted", None], "what the submitter gets")
 
 
-@check("X9", "a message for a queued run is enqueued at once; resume() with a message is refused")
+@check("X9", "a message for a queued run is enqueued immediately; resume() with a message is rejected")
 async def message_for_a_queued_run(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent()
@@ -171,7 +171,7 @@ async def message_for_a_queued_run(harness: Harness) -> None:
         for handle in await executor.recover():
             await handle.result()
     users = [message["content"] for message in await transcript(stores, "s") if message["role"] == "user"]
-    expect_same(users, ["Go", "And"], "what the user said")
+    expect_same(users, ["Go", "And"], "the user's messages")
 
 
 @check("X9", "the same checkpoint, restored and forked, continues its turn")
@@ -186,7 +186,7 @@ async def restored_and_forked(harness: Harness) -> None:
         for session_id in ("s", "f"):
             await executor.run(agent, "Go on", session_id=session_id)
             begins = of_type(await chunks_of(stores, session_id), "run_started", "run_resumed")
-            expect_same([chunk["type"] for chunk in begins][-1], "run_resumed", f"how {session_id} goes on")
+            expect_same([chunk["type"] for chunk in begins][-1], "run_resumed", f"how {session_id} continues")
 
 
 @check("X9", "a handle on a run that was handed over waits for the worker that continues it")
@@ -234,7 +234,7 @@ async def key_of_a_run_that_is_about_to_be_dead(harness: Harness) -> None:
     async with executing(stores, ScriptedLLM(["One."]), clock=clock) as executor, asyncio.timeout(PATIENCE_SECONDS):
         running = asyncio.create_task(executor.run(agent, "Go", session_id="s", idempotency_key="k"))
         await asyncio.wait({running}, timeout=0.3)
-        expect(not running.done(), "a run that is alive was not waited for")
+        expect(not running.done(), "the request did not wait for a live run")
         await dead.close()
         clock.pass_seconds(60)
         expect_same((await running).output, "One.", "the output")
@@ -258,7 +258,7 @@ async def message_after_an_end_that_was_not_closed(harness: Harness) -> None:
     expect_same([(run.status, run.error) for run in runs], [("completed", None)] * 2, "the runs")
 
 
-@check("X9", "an acknowledged abort or interrupt is carried out although the run's process died", kind="faults")
+@check("X9", "an acknowledged abort or interrupt takes effect even if the run's process died", kind="faults")
 async def stop_of_a_dead_run(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), Clockwork()
     agent = simple_agent()
@@ -276,7 +276,7 @@ async def stop_of_a_dead_run(harness: Harness) -> None:
         expect_same(session and session.status, status, f"the session after {how}")
 
 
-@check("X9", "a run that kills every process that works on it is failed in the end", kind="faults")
+@check("X9", "a run that kills every process that works on it is eventually marked as failed", kind="faults")
 async def poisoned(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), Clockwork()
     agent = simple_agent()
@@ -294,7 +294,7 @@ async def poisoned(harness: Harness) -> None:
     expect_same(session and session.failure_reason, "poisoned", "why it failed")
 
 
-@check("X9", "a request of an engine that is sent again finds its run, also if the process that worked on it died")
+@check("X9", "an engine's request that is sent again finds its run, even if the process that worked on it died")
 async def key_of_a_dead_run_of_an_engine(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), Clockwork()
     agent, llm = simple_agent(), Gated(["Never said."])
@@ -315,7 +315,7 @@ async def key_of_a_dead_run_of_an_engine(harness: Harness) -> None:
     expect_same((done.status, done.output), ("completed", "Done."), "the run after its next step")
 
 
-@check("X9", "the fields of a run say what the executor knows about it, and its metadata is the caller's")
+@check("X9", "the fields of a run record what the executor knows, and its metadata belongs to the caller")
 async def fields_of_runs(harness: Harness) -> None:
     stores, clock = await harness.open_stores(), Clockwork()
     agent, limits = simple_agent(), UsageLimits(steps=5)
@@ -339,7 +339,7 @@ async def fields_of_runs(harness: Harness) -> None:
     expect_same(resumed, [2], "the turns on the stream")
 
 
-@check("X9", "a session of another user does not exist, whatever is asked of it")
+@check("X9", "for every operation, another user's session does not exist")
 async def session_of_another_user(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent = simple_agent()
@@ -357,7 +357,7 @@ async def session_of_another_user(harness: Harness) -> None:
             executor.can_resume("s", user_id="bob"),
         ]
         for each in asked:
-            with raises(SessionNotFound, "a call for another user's session"):
+            with raises(SessionNotFound, "a call on another user's session"):
                 await each
         expect(not await executor.delete_session("s", user_id="bob"), "bob has deleted alice's session")
         expect_same((await executor.run(agent, "Hi", session_id="s", user_id="alice")).output, "Two.", "the next turn")
@@ -377,7 +377,7 @@ async def session_of_a_key(harness: Harness) -> None:
 
 
 class _SlowRecords(DelegatingStateStore):
-    """Closes the records of runs late: by then, readers have the end of the stream."""
+    """A state store that closes run records late: by then, readers have the end of the stream."""
 
     def carries(self, *args: Any) -> bool:
         return False
@@ -388,7 +388,7 @@ class _SlowRecords(DelegatingStateStore):
         return await super().update_run_status(*args, **options)
 
 
-@check("X9", "a stream ends only when the run's record is closed, also if the run failed and its record is late")
+@check("X9", "a stream ends only when the run's record is closed, even if the run failed and the record is late")
 async def stream_ends_after_a_late_record(harness: Harness) -> None:
     stores, agent = await harness.open_stores(), simple_agent()
     async with AgentExecutor(_SlowRecords(stores.state), stores.streams, ScriptedLLM([ModelError("no")])) as executor:
@@ -414,5 +414,5 @@ async def stream_ends_after_the_record(harness: Harness) -> None:
             async for _ in watched.stream():
                 pass
             run = await stores.state.get_current_run("s")
-            expect_same(run and run.status, "completed", "the record, read elsewhere")
+            expect_same(run and run.status, "completed", "the record, read through another executor")
             await handle.result()

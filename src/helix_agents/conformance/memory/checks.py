@@ -35,7 +35,7 @@ async def _found(store: MemoryStore, entity_id: str, query: str, **options: Any)
 # -- M1 save
 
 
-@check("M1", "a saved memory is there with every field, for other stores too")
+@check("M1", "a saved memory has every field, also when another store reads it")
 async def saved_is_there(harness: Harness) -> None:
     store = await harness.open_memory()
     given = Memory(
@@ -46,7 +46,7 @@ async def saved_is_there(harness: Harness) -> None:
     expected = msgspec.structs.replace(
         given, embedding=(0.1, -2.0), created_at=kept.created_at, updated_at=kept.updated_at
     )
-    expect_same(kept, expected, "the answer")
+    expect_same(kept, expected, "the returned memory")
     expect_same(await (await harness.open_memory()).get("e", "1"), expected, "the memory")
 
 
@@ -73,7 +73,7 @@ async def saving_again_replaces(harness: Harness) -> None:
     expect_same((await store.list_memories("e")).total, 1, "memories")
 
 
-@check("M1", "tasks that save at once lose nothing", kind="tasks")
+@check("M1", "tasks that save concurrently lose nothing", kind="tasks")
 async def racing_saves(harness: Harness) -> None:
     stores = [await harness.open_memory() for _ in range(harness.options.tasks)]
 
@@ -90,7 +90,7 @@ async def racing_saves(harness: Harness) -> None:
 # -- M2 exact
 
 
-@check("M2", "awkward text and values come back as they were")
+@check("M2", "unusual text and values are read back unchanged")
 async def awkward_values(harness: Harness) -> None:
     store = await harness.open_memory()
     for number, text in enumerate(AWKWARD_TEXTS):
@@ -101,7 +101,7 @@ async def awkward_values(harness: Harness) -> None:
         expect_same((found.content, found.metadata), (given.content, given.metadata), f"text {text!r}")
 
 
-@check("M2", "changing the metadata afterwards changes nothing that is stored")
+@check("M2", "changing the metadata object after a save does not change what is stored")
 async def metadata_is_detached(harness: Harness) -> None:
     store = await harness.open_memory()
     metadata: dict[str, Any] = {"list": [1]}
@@ -135,7 +135,7 @@ async def bad_memories(harness: Harness) -> None:
             await store.save(Memory(**{**good, **wrong}))
     with raises(NotSerializable, "metadata that is not JSON") as caught:
         await store.save(Memory(**good, metadata={"a": {1, 2}}))
-    expect("/a" in str(caught.error), f"the error does not name the place: {caught.error}")
+    expect("/a" in str(caught.error), f"the error does not name the path: {caught.error}")
     expect_same((await store.list_entities()).total, 0, "entities")
 
 
@@ -152,12 +152,12 @@ async def entities_are_apart(harness: Harness) -> None:
     expect(await store.get("a", "2") is None, "a memory of another entity was returned")
     expect_same(await _found(store, "a", "tea"), ["1"], "found for a")
     expect_same(await _found(store, "a", "lemon"), [], "found for a")
-    expect_same(await _found(store, "nobody", ""), [], "found for nobody")
+    expect_same(await _found(store, "nobody", ""), [], "found for an unknown entity")
     expect_same(await store.delete("a", "2"), False, "deleting another entity's memory")
     expect_same((await store.list_memories("ab")).total, 2, "memories of ab")
 
 
-@check("M3", "source narrows every result")
+@check("M3", "the source filter applies to every result")
 async def source_narrows(harness: Harness) -> None:
     store = await harness.open_memory()
     await _fill(store, "e", {"1": "green tea"}, source="chat")
@@ -171,7 +171,7 @@ async def source_narrows(harness: Harness) -> None:
 # -- M4 search
 
 
-@check("M4", "every word must occur, as a word or as the beginning of one")
+@check("M4", "every word of the query must occur, as a word or as the prefix of a word")
 async def all_words_must_occur(harness: Harness) -> None:
     store = await harness.open_memory()
     await _fill(store, "e", {"1": "The user prefers dark roast coffee.", "2": "User prefers green tea"})
@@ -190,7 +190,7 @@ async def all_words_must_occur(harness: Harness) -> None:
         expect_same(sorted(await _found(store, "e", query)), expected, f"{query!r}")
 
 
-@check("M4", "capitals, accents and punctuation do not matter, and other scripts are found")
+@check("M4", "search ignores case, accents and punctuation, and finds other scripts")
 async def text_is_normalised(harness: Harness) -> None:
     store = await harness.open_memory()
     contents = {
@@ -247,7 +247,7 @@ HOSTILE = (
 )
 
 
-@check("M4", "no query is an error, whatever it looks like; operators are just words")
+@check("M4", "no query text is an error; operators are plain words")
 async def hostile_queries(harness: Harness) -> None:
     store = await harness.open_memory()
     await _fill(store, "e", {"1": "green tea", "2": "tea or not", "3": "coffee"})
@@ -269,7 +269,7 @@ async def empty_query_finds_the_newest(harness: Harness) -> None:
 @check("M4", "more occurrences, whole words and shorter texts come first")
 async def best_first(harness: Harness) -> None:
     store = await harness.open_memory()
-    # Saved worst first and best first, so that age cannot make the order.
+    # Saved worst first and best first, so that age cannot explain the order.
     for entity_id, order in (("up", ["1", "2", "3", "4"]), ("down", ["4", "3", "2", "1"])):
         contents = {
             "1": "tea, tea and more tea",
@@ -297,7 +297,7 @@ async def random_search(harness: Harness) -> None:
             await store.save(Memory(entity_id=key[0], id=key[1], content=kept[key]))
         elif action < 0.65:
             gone = kept.pop(key, None) is not None
-            expect_same(await store.delete(*key), gone, f"seed {seed}: whether {key} was there")
+            expect_same(await store.delete(*key), gone, f"seed {seed}: whether {key} existed")
         else:
             wanted = rng.choices(vocabulary, k=rng.randrange(1, 3))
             expected = [
@@ -334,7 +334,7 @@ async def search_by_meaning(harness: Harness) -> None:
 # -- M5 listing
 
 
-@check("M5", "entities are listed with exact counts, in order, by page")
+@check("M5", "entities are listed with exact counts, in order, in pages")
 async def entities_are_listed(harness: Harness) -> None:
     store = await harness.open_memory()
     await _fill(store, "b", {"1": "x", "2": "x"}, source="mail")
@@ -343,7 +343,7 @@ async def entities_are_listed(harness: Harness) -> None:
     page = await store.list_entities()
     got = [(each.entity_id, each.source, each.memory_count) for each in page.items]
     expect_same(got, [("a", "chat", 1), ("b", "chat", 1), ("b", "mail", 2)], "pairs")
-    expect(all(each.updated_at > 0 for each in page.items), "a pair has no time")
+    expect(all(each.updated_at > 0 for each in page.items), "an entity has no time")
     expect_same((page.total, page.has_more), (3, False), "the whole page")
     first = await store.list_entities(limit=2)
     expect_same((len(first.items), first.total, first.has_more), (2, 3, True), "the first page")
@@ -351,11 +351,11 @@ async def entities_are_listed(harness: Harness) -> None:
     got = [(each.entity_id, each.source, each.memory_count) for each in rest.items]
     expect_same((got, rest.total, rest.has_more), ([("b", "mail", 2)], None, False), "the rest, uncounted")
     only = await store.list_entities(entity_id="b", source="mail")
-    expect_same(([each.memory_count for each in only.items], only.total), ([2], 1), "one pair")
+    expect_same(([each.memory_count for each in only.items], only.total), ([2], 1), "one entity")
     expect_same((await store.list_entities(entity_id="b")).total, 2, "the sources of b")
 
 
-@check("M5", "memories are listed newest first, by page")
+@check("M5", "memories are listed newest first, in pages")
 async def memories_are_listed(harness: Harness) -> None:
     store = await harness.open_memory()
     kept = [await store.save(Memory(id=str(n), entity_id="e", content="x")) for n in range(5)]
@@ -396,7 +396,7 @@ async def deleted_is_gone(harness: Harness) -> None:
     store = await harness.open_memory()
     await _fill(store, "e", {"1": "tea", "2": "tea"})
     expect_same((await store.delete("e", "1"), await store.delete("e", "1")), (True, False), "answers")
-    expect(await store.get("e", "1") is None, "the memory is still there")
+    expect(await store.get("e", "1") is None, "the memory still exists")
     expect_same((await _found(store, "e", "tea"), await _found(store, "e", "")), (["2"], ["2"]), "found")
     again = await store.save(Memory(id="1", entity_id="e", content="coffee"))
     expect_same((await _found(store, "e", "tea"), await _found(store, "e", "coffee")), (["2"], [again.id]), "anew")

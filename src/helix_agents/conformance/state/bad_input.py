@@ -1,4 +1,4 @@
-"""Bad input is refused with an error of the library's own tree, and nothing is written."""
+"""Bad input is rejected with one of the library's errors, and nothing is written."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ NOT_JSON: tuple[Any, ...] = (
 
 
 def bad_values() -> list[dict[str, Any]]:
-    """Objects with something that is not JSON at `/user/callback`, a cycle among them."""
+    """Return objects with something that is not JSON at `/user/callback`, including a cycle."""
     return [{"user": {"callback": bad}} for bad in NOT_JSON] + [_cyclic()]
 
 
-def _of_nobody(store: StateStore) -> dict[str, Attempt]:
-    """Return every method that needs a session, asked for one that does not exist."""
+def _on_missing_session(store: StateStore) -> dict[str, Attempt]:
+    """Return a call of every method that needs a session, for one that does not exist."""
     skip = {"create_session", "delete_session", "update_run_status"}
     writing: dict[str, Attempt] = {
         name: partial(operation.run, store, "nobody") for name, operation in OPERATIONS.items() if name not in skip
@@ -73,19 +73,19 @@ def _of_nobody(store: StateStore) -> dict[str, Attempt]:
     }
 
 
-@check("input", "every method that needs a session refuses one that does not exist")
+@check("input", "every method that needs a session rejects one that does not exist")
 async def unknown_session_is_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "there")
     before = await dump(store)
-    for name, attempt in _of_nobody(store).items():
+    for name, attempt in _on_missing_session(store).items():
         with raises(SessionNotFound, f"{name} of a missing session") as caught:
             await attempt()
         expect_same(getattr(caught.error, "session_id", None), "nobody", f"the id in the error of {name}")
     expect_same(await dump(store), before, "all data")
 
 
-@check("input", "methods that may find nothing say so")
+@check("input", "methods that may find nothing return None or False")
 async def finding_nothing_is_an_answer(harness: Harness) -> None:
     store = await harness.open()
     expect(await store.load_state("nobody") is None, "load_state")
@@ -96,8 +96,8 @@ async def finding_nothing_is_an_answer(harness: Harness) -> None:
     expect_same(await store.delete_session("nobody"), False, "delete_session")
 
 
-def _id_doors(store: StateStore, bad: Any) -> dict[str, Attempt]:
-    """Return every way in for an id that something will be stored under."""
+def _calls_with_id(store: StateStore, bad: Any) -> dict[str, Attempt]:
+    """Return every call that takes an id to store something under."""
     ops = writes(put("v", value=1))
     return {
         "create_session": lambda: store.create_session(bad, agent_type="agent"),
@@ -110,20 +110,20 @@ def _id_doors(store: StateStore, bad: Any) -> dict[str, Attempt]:
     }
 
 
-@check("input", "ids that no session, step, call or run may have are refused")
+@check("input", "invalid ids of sessions, steps, calls and runs are rejected")
 async def bad_ids_are_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
     before = await dump(store)
     for bad in BAD_IDS:
-        for name, attempt in _id_doors(store, bad).items():
+        for name, attempt in _calls_with_id(store, bad).items():
             with raises(InvalidArgument, f"{name} with the id {bad!r:.40}"):
                 await attempt()
     expect_same(await dump(store), before, "all data")
 
 
-def _json_doors(store: StateStore, bad: Any) -> dict[str, Attempt]:
-    """Return every way in for a JSON value, each with the same bad one."""
+def _calls_with_json(store: StateStore, bad: Any) -> dict[str, Attempt]:
+    """Return every call that takes a JSON value, each with the same bad one."""
     waiting = {"call-1": PendingClientToolCall("call-1", "tool", input=bad)}
     return {
         "create_session": lambda: store.create_session("new", agent_type="agent", custom_state=bad),
@@ -157,33 +157,33 @@ def _json_doors(store: StateStore, bad: Any) -> dict[str, Attempt]:
     }
 
 
-@check("input", "a value that is not JSON is refused everywhere, with the pointer to it")
+@check("input", "a value that is not JSON is rejected everywhere, with the pointer to it")
 async def not_json_is_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
     before = await dump(store)
     for bad in bad_values():
-        for name, attempt in _json_doors(store, bad).items():
+        for name, attempt in _calls_with_json(store, bad).items():
             with raises(NotSerializable, f"{name} with {bad['user']!r:.60}") as caught:
                 await attempt()
             path = getattr(caught.error, "path", "")
             expect("/user/callback" in path, f"the error of {name} names {path!r}, not /user/callback")
-            expect(path in str(caught.error), f"the sentence of the error of {name} does not name the pointer")
+            expect(path in str(caught.error), f"the message of the error of {name} does not name the pointer")
     expect_same(await dump(store), before, "all data")
 
 
-@check("input", "nesting without end is refused everywhere")
+@check("input", "values that are nested too deeply are rejected everywhere")
 async def endless_nesting_is_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
     before = await dump(store)
-    for name, attempt in _json_doors(store, {"user": nested(5000)}).items():
+    for name, attempt in _calls_with_json(store, {"user": nested(5000)}).items():
         with raises(NotSerializable, f"{name} with a value nested 5000 deep"):
             await attempt()
     expect_same(await dump(store), before, "all data")
 
 
-@check("input", "messages that are none are refused, with all that came along")
+@check("input", "an invalid message is rejected, with everything in the same call")
 async def bad_messages_are_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
@@ -197,7 +197,7 @@ async def bad_messages_are_refused(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data")
 
 
-@check("input", "custom state that is not an object is refused")
+@check("input", "custom state that is not an object is rejected")
 async def custom_state_is_an_object(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
@@ -213,7 +213,7 @@ async def custom_state_is_an_object(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data")
 
 
-@check("input", "limits, offsets, counts and cursors out of range are refused")
+@check("input", "limits, offsets, counts and cursors out of range are rejected")
 async def numbers_out_of_range_are_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
@@ -248,8 +248,8 @@ async def numbers_out_of_range_are_refused(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data")
 
 
-def _status_doors(store: StateStore, bad: Any) -> dict[str, Attempt]:
-    """Return every way in for the status of a session."""
+def _calls_with_status(store: StateStore, bad: Any) -> dict[str, Attempt]:
+    """Return every call that takes the status of a session."""
     state = plain_state("a", status=bad)
     return {
         "update_status": lambda: store.update_status("a", bad),
@@ -261,14 +261,14 @@ def _status_doors(store: StateStore, bad: Any) -> dict[str, Attempt]:
     }
 
 
-@check("input", "a status that does not exist is refused everywhere")
+@check("input", "an unknown status is rejected everywhere")
 async def bad_status_is_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
     before = await dump(store)
     bad: Any
     for bad in ("", "running", "ACTIVE", None, 5):
-        for name, attempt in _status_doors(store, bad).items():
+        for name, attempt in _calls_with_status(store, bad).items():
             with raises(InvalidArgument, f"{name} with the status {bad!r}"):
                 await attempt()
     for bad in ("", "nonsense", 5):
@@ -280,7 +280,7 @@ async def bad_status_is_refused(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data")
 
 
-@check("input", "refs are changed only where there is one, and only in fields they have")
+@check("input", "only existing refs can be changed, and only in fields that they have")
 async def bad_ref_changes_are_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
@@ -293,7 +293,7 @@ async def bad_ref_changes_are_refused(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data")
 
 
-@check("input", "fields of a session that have the wrong type are refused")
+@check("input", "session fields of the wrong type are rejected")
 async def bad_fields_are_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
@@ -322,8 +322,8 @@ async def bad_fields_are_refused(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data")
 
 
-def _argument_doors(store: StateStore) -> dict[str, Attempt]:
-    """Arguments of the wrong type, which one backend would choke on and another would store."""
+def _calls_with_wrong_types(store: StateStore) -> dict[str, Attempt]:
+    """Return calls with arguments of the wrong type, which one backend would fail on and another would store."""
     no: Any = 5
     nothing: Any = None
     return {
@@ -349,13 +349,13 @@ def _argument_doors(store: StateStore) -> dict[str, Attempt]:
     }
 
 
-@check("input", "arguments of the wrong type are refused")
+@check("input", "arguments of the wrong type are rejected")
 async def bad_arguments_are_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
     await store.save_state_and_promote_staging("a", plain_state("a"), [], meta())
     before = await dump(store)
-    for name, attempt in _argument_doors(store).items():
+    for name, attempt in _calls_with_wrong_types(store).items():
         with raises(InvalidArgument, name):
             await attempt()
     tuples = writes(put("v", value=(1, 2)))

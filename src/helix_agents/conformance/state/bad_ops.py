@@ -19,7 +19,7 @@ async def _custom(store: StateStore) -> Any:
     return None if state is None else state.custom_state
 
 
-@check("input", "an op that is dropped leaves everything else as it is")
+@check("input", "an op that is dropped leaves everything else unchanged")
 async def dropped_ops_change_nothing(harness: Harness) -> None:
     store = await harness.open()
     before = {"kept": 1, "items": [1, 2, 3], "o": {"x": 1}}
@@ -40,7 +40,7 @@ async def dropped_ops_change_nothing(harness: Harness) -> None:
         expect_same(await _custom(store), before, f"custom state after promoting {op}")
 
 
-@check("input", "a position is one of the stored list, never of what is being appended")
+@check("input", "an index refers to the stored list, never to items that are being appended")
 async def positions_mean_the_base(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"items": [1, 2, 3, 4, 5]})
@@ -48,9 +48,12 @@ async def positions_mean_the_base(harness: Harness) -> None:
     expect(await store.merge_custom_state("a", ops), "a lost write without a warning")
     await store.merge_custom_state("a", writes(push("items", items=["d"] * 9), put("items", 8, value="missed")))
     expect_same(await _custom(store), {"items": [0, 2, 3, 4, 5, "a", "b", "c", *["d"] * 9]}, "custom state")
+    replaced = writes(put("items", value=list(range(20))), push("items", items=["e"]), put("items", 18, value="hit"))
+    expect_same(await store.merge_custom_state("a", replaced), [], "warnings of a list that was replaced")
+    expect_same(await _custom(store), {"items": [*range(18), "hit", 19, "e"]}, "custom state after a replacement")
 
 
-@check("input", "numbers of thousands of digits in an op are refused with an error of our own")
+@check("input", "numbers with thousands of digits in an op are rejected with a library error")
 async def endless_numbers_in_ops(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"k": [1]})
@@ -65,6 +68,6 @@ async def endless_numbers_in_ops(harness: Harness) -> None:
         {"kind": "increment", "path": ["n"], "by": endless, "value": 0},
     )
     for op in odd:
-        with raises(NotSerializable, "an op with an endless number"):
+        with raises(NotSerializable, "an op with a number of thousands of digits"):
             await store.merge_custom_state("a", writes(op))
     expect_same(await dump(store), before, "all data")

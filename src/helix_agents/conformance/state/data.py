@@ -1,4 +1,4 @@
-"""Section 2: plain data goes in and comes out the same."""
+"""Plain data round-trips unchanged."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def every_field_can_be_unset(harness: Harness) -> None:
             expect_same(getattr(loaded, field), getattr(bare, field), f"the field {field}")
 
 
-@check("data", "what belongs to the store is not written by a save")
+@check("data", "a save does not write the fields that the store manages")
 async def identity_is_not_written(harness: Harness) -> None:
     store = await harness.open()
     made = await store.create_session("a", agent_type="agent")
@@ -72,10 +72,10 @@ async def identity_is_not_written(harness: Harness) -> None:
     assert loaded is not None
     got = (loaded.session_id, loaded.version, loaded.created_at, loaded.incarnation, loaded.owner_epoch)
     expect_same(got, ("a", 2, made.created_at, made.incarnation, 0), "id, version, creation time, incarnation, epoch")
-    expect_same(loaded.updated_at >= made.updated_at, True, "whether the time of change went on")
+    expect_same(loaded.updated_at >= made.updated_at, True, "whether updated_at advanced")
 
 
-@check("data", "custom state round-trips every awkward value, however it got there")
+@check("data", "custom state round-trips every unusual value, whichever method wrote it")
 async def custom_state_round_trips(harness: Harness) -> None:
     store = await harness.open()
     awkward = awkward_state()
@@ -116,7 +116,7 @@ async def messages_round_trip(harness: Harness) -> None:
         expect_same([list(item) for item in page.items], [list(item) for item in messages], "the order of members")
 
 
-@check("data", "texts of all other places round-trip")
+@check("data", "strings in all other fields round-trip")
 async def other_texts_round_trip(harness: Harness) -> None:
     store = await harness.open()
     text = " ".join(AWKWARD_TEXTS)
@@ -168,7 +168,7 @@ async def ids_round_trip(harness: Harness) -> None:
         expect_same(got, (name,) * 5, "the ids")
 
 
-@check("data", "deep nesting is kept or refused, never damaged")
+@check("data", "deep nesting is stored or rejected, never damaged")
 async def deep_nesting_is_kept_or_refused(harness: Harness) -> None:
     store = await harness.open()
     for depth in (50, 100, 198, 199, 200, 201, 1000):
@@ -177,8 +177,8 @@ async def deep_nesting_is_kept_or_refused(harness: Harness) -> None:
         try:
             await store.create_session(session_id, agent_type="agent", custom_state=value)
         except NotSerializable:
-            expect_same(depth > 150, True, f"whether a depth of {depth} may be refused")
-            expect_same(await store.session_exists(session_id), False, "whether a refused session exists")
+            expect_same(depth > 150, True, f"whether a depth of {depth} may be rejected")
+            expect_same(await store.session_exists(session_id), False, "whether a rejected session exists")
             continue
         loaded = await store.load_state(session_id)
         expect_same(loaded.custom_state if loaded else None, value, f"a value {depth} deep")
@@ -193,12 +193,14 @@ async def big_values_come_back(harness: Harness) -> None:
     again = await harness.reopen()
     loaded = await again.load_state("a")
     assert loaded is not None
-    expect_same(loaded.custom_state == {"text": text, "list": list(range(20_000))}, True, "whether the state is whole")
+    expect_same(
+        loaded.custom_state == {"text": text, "list": list(range(20_000))}, True, "whether the state is complete"
+    )
     page = await again.get_messages("a", limit=None)
     expect_same((len(page.items), page.items[0]["content"] == text), (3001, True), "the messages")
 
 
-@check("data", "what a store hands out or was handed cannot be changed through it")
+@check("data", "changing a value that was passed to or returned by a store does not change what is stored")
 async def values_are_detached(harness: Harness) -> None:
     store = await harness.open()
     given = {"items": [1]}

@@ -1,4 +1,4 @@
-"""Section 2: names may be as long as a user makes them, and no index minds."""
+"""Names may be as long as a user makes them, and no index fails."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SEED = 13
 
 
 def long_text(length: int) -> str:
-    """Random characters that no index can compress."""
+    """Return random characters that no index can compress."""
     chance = random.Random(SEED)
     return "".join(chance.choices("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=length))
 
 
 def emoji(count: int, seed: int = SEED) -> str:
-    """Random characters of four bytes each."""
+    """Return random characters of four bytes each."""
     chance = random.Random(seed)
     return "".join(chr(chance.randint(0x1F300, 0x1F5FF)) for _ in range(count))
 
@@ -51,7 +51,7 @@ async def long_names_in_custom_state(harness: Harness) -> None:
     await store.restore_checkpoint("a", oldest.checkpoint_id)
     restored = await store.load_state("a")
     assert restored is not None
-    expect_same(restored.custom_state, first, "custom state after going back")
+    expect_same(restored.custom_state, first, "custom state after a restore")
 
 
 @check("data", "metadata and tags may be long, and sessions are found by them")
@@ -76,7 +76,7 @@ async def long_metadata_is_found(harness: Harness) -> None:
             expect_same([each.session_id for each in found.items], [session_id], "the sessions of this tag")
 
 
-@check("data", "ids may be as long as ids can be, all at once")
+@check("data", "all ids of a session may have the maximum length together")
 async def long_ids_work(harness: Harness) -> None:
     store = await harness.open()
     session_id, step_id, call, other, run_id = (emoji(256, seed) for seed in range(5))

@@ -1,4 +1,4 @@
-"""The conversation: pages, counting, cutting."""
+"""The conversation: pages, counts, truncation."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def thinking_can_be_left_out(harness: Harness) -> None:
 @check("contract", "one call loads the session, its last messages, its latest run and its latest checkpoint")
 async def loaded_together(harness: Harness) -> None:
     store = await harness.open()
-    expect_same(await store.load_conversation("a"), None, "the conversation of no session")
+    expect_same(await store.load_conversation("a"), None, "the conversation of a missing session")
     await store.create_session("a", agent_type="agent", custom_state={"list": [1, 2], "object": {"b": 1}, "x": "y"})
     expect_same(plain(await store.load_conversation("a", last=0)), await _apart(store, 0), "a new session")
     await store.append_messages("a", [user(f"{number}") for number in range(60)])
@@ -75,7 +75,7 @@ async def loaded_together(harness: Harness) -> None:
 
 
 async def _apart(store: StateStore, last: int | None) -> Any:
-    """Return what `load_conversation` returns, call by call."""
+    """Return what `load_conversation` returns, from separate calls."""
     session, run = await store.load_state("a"), await store.get_current_run("a")
     page = await store.get_messages("a", limit=None)
     listed = (await store.list_checkpoints("a", limit=1)).items
@@ -84,7 +84,7 @@ async def _apart(store: StateStore, last: int | None) -> Any:
     return plain(Conversation(session, messages, len(page.items), run, listed[0] if listed else None))
 
 
-@check("contract", "a conversation is read at one moment, however many write", kind="tasks")
+@check("contract", "a conversation is read as one snapshot, however many writers there are", kind="tasks")
 async def loaded_at_one_moment(harness: Harness) -> None:
     store, other = await harness.open(), await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"n": [0]})
@@ -94,7 +94,7 @@ async def loaded_at_one_moment(harness: Harness) -> None:
             state = plain_state("a", custom_state={"n": [number]})
             run = RunRecord(f"run-{number}", "a", 0)
             await store.save_state_and_promote_staging("a", state, [user(f"{number}")], meta(number), run=run)
-            await asyncio.sleep(0)  # a store that never waits would finish before the first read
+            await asyncio.sleep(0)  # a store that never awaits would finish before the first read
 
     async def read() -> None:
         for _ in range(30):
@@ -110,18 +110,18 @@ async def loaded_at_one_moment(harness: Harness) -> None:
     await asyncio.gather(write(), read(), read())
 
 
-@check("contract", "truncating keeps the first messages and says how many went")
+@check("contract", "truncating keeps the first messages and returns how many were removed")
 async def truncating_keeps_the_first(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
     await store.append_messages("a", [user(f"{number}") for number in range(10)])
-    expect_same(await store.truncate_messages("a", 12), 0, "messages that went, keeping more than there are")
-    expect_same(await store.truncate_messages("a", 7), 3, "messages that went")
+    expect_same(await store.truncate_messages("a", 12), 0, "messages removed, keeping more than there are")
+    expect_same(await store.truncate_messages("a", 7), 3, "messages removed")
     expect_same(await store.get_message_count("a"), 7, "the count")
     expect_same(await store.append_messages("a", [user("new")]), 8, "the count after an append")
     texts = [item["content"] for item in (await store.get_messages("a")).items]
     expect_same(texts, [*(f"{number}" for number in range(7)), "new"], "the messages")
     done = await store.save_state_and_promote_staging("a", plain_state("a"), [user("more")], meta())
     expect_same(done.message_count, 9, "the count of a commit after truncating")
-    expect_same(await store.truncate_messages("a", 0), 9, "messages that went, keeping none")
+    expect_same(await store.truncate_messages("a", 0), 9, "messages removed, keeping none")
     expect_same((await store.get_messages("a")).items, [], "the messages")

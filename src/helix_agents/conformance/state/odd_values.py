@@ -1,4 +1,4 @@
-"""Values at the edge of what is allowed: the same result on every backend, since they are checked above it."""
+"""Values at the limits of what is allowed: the same result on every backend, because shared code checks them."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ ODD_COUNTS: tuple[Any, ...] = (2**53, 2**63 - 1, 2**63, 10**20, 10**5000, nested
 ODD_IDS: tuple[str, ...] = ("", "\ud800", "a\x00b", "x" * 257)
 EMOJI = [chr(code) for code in range(0x1F600, 0x1F650)]
 PAIR = "\ud83d\ude00"
-"""Both halves of an emoji as characters of their own."""
+"""Both halves of an emoji as separate characters."""
 
 
-@check("input", "an expected version that can be none is refused, whatever is stored")
+@check("input", "an expected version that is not a valid version is rejected, whatever is stored")
 async def odd_versions_are_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
     done = await store.save_state_and_promote_staging("a", plain_state("a"), [], meta())
     before = await dump(store)
     for odd in ODD_VERSIONS:
-        for name, attempt in _version_doors(store, done.checkpoint_id, odd).items():
+        for name, attempt in _calls_with_version(store, done.checkpoint_id, odd).items():
             with raises(InvalidArgument, f"{name} with the expected version {_named(odd)}"):
                 await attempt()
     expect_same(await dump(store), before, "all data")
 
 
-def _version_doors(store: StateStore, checkpoint_id: str, odd: Any) -> dict[str, Attempt]:
+def _calls_with_version(store: StateStore, checkpoint_id: str, odd: Any) -> dict[str, Attempt]:
     return {
         "save_state": lambda: store.save_state("a", plain_state("a"), expected_version=odd),
         "a commit": lambda: store.save_state_and_promote_staging(
@@ -55,19 +55,19 @@ def _version_doors(store: StateStore, checkpoint_id: str, odd: Any) -> dict[str,
     }
 
 
-@check("input", "numbers that some backend could not count to are refused by all")
+@check("input", "numbers too large for one backend are rejected by all of them")
 async def numbers_beyond_counting_are_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
     before = await dump(store)
     for odd in ODD_COUNTS:
-        for name, attempt in _count_doors(store, odd).items():
+        for name, attempt in _calls_with_number(store, odd).items():
             with raises(InvalidArgument, f"{name} with {_named(odd)}"):
                 await attempt()
     expect_same(await dump(store), before, "all data")
 
 
-def _count_doors(store: StateStore, odd: Any) -> dict[str, Attempt]:
+def _calls_with_number(store: StateStore, odd: Any) -> dict[str, Attempt]:
     return {
         "list_sessions, offset": lambda: store.list_sessions(offset=odd),
         "list_sessions, limit": lambda: store.list_sessions(limit=odd),
@@ -84,7 +84,7 @@ def _count_doors(store: StateStore, odd: Any) -> dict[str, Attempt]:
     }
 
 
-@check("input", "filters that no session could fit are refused")
+@check("input", "filters that no session could match are rejected")
 async def odd_filters_are_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
@@ -110,22 +110,22 @@ async def no_status_fits_nothing(harness: Harness) -> None:
     expect_same((await store.list_sessions(status=(), count=False)).total, None, "the total without counting")
 
 
-@check("input", "integers and texts that JSON text would not bring back are refused, with the pointer to them")
+@check("input", "integers and strings that do not survive JSON encoding are rejected, with the pointer to them")
 async def inexact_values_are_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
     before = await dump(store)
     for odd, what in ((10**5000, "an integer of 5,000 digits"), (PAIR, "a surrogate pair in two characters")):
-        for name, attempt in _value_doors(store, odd).items():
+        for name, attempt in _calls_with_value(store, odd).items():
             with raises(NotSerializable, f"{name} with {what}"):
                 await attempt()
     with raises(NotSerializable, "a key") as caught:
         await store.append_messages("a", [user("x", parts=[{"deep": {"n": 10**5000}}])])
-    expect("/parts/0/deep/n" in str(caught.error), f"the sentence names no pointer: {caught.error}")
+    expect("/parts/0/deep/n" in str(caught.error), f"the message names no pointer: {caught.error}")
     expect_same(await dump(store), before, "all data")
 
 
-def _value_doors(store: StateStore, odd: Any) -> dict[str, Attempt]:
+def _calls_with_value(store: StateStore, odd: Any) -> dict[str, Attempt]:
     return {
         "create_session": lambda: store.create_session("new", agent_type="agent", custom_state={"v": odd}),
         "save_state": lambda: store.save_state("a", plain_state("a", custom_state={"v": [odd]})),
@@ -141,7 +141,7 @@ def _value_doors(store: StateStore, odd: Any) -> dict[str, Attempt]:
     }
 
 
-@check("input", "a text that JSON would bring back as another one is refused wherever it stands, and nothing is stored")
+@check("input", "a string that JSON encoding would change is rejected in every field, and nothing is stored")
 async def inexact_texts_are_refused_everywhere(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("s", agent_type="agent", custom_state={"o": {}, "l": []})
@@ -165,27 +165,27 @@ async def inexact_texts_are_refused_everywhere(harness: Harness) -> None:
     for what, attempt in attempts.items():
         with raises(HelixError, f"a surrogate pair in two characters as {what}"):
             await attempt()
-        expect(not await store.session_exists("new"), f"{what} was refused, and the session is there")
+        expect(not await store.session_exists("new"), f"{what} was rejected, and the session exists")
         expect_same(await dump(store, "s"), before, f"the session after {what}")
-    expect(await store.merge_custom_state("s", writes(put("o", ["x"], value=1))), "a path that is no path: no warning")
+    expect(await store.merge_custom_state("s", writes(put("o", ["x"], value=1))), "an invalid path had no warning")
     expect_same((await store.load_state("s")).custom_state, {"o": {}, "l": []}, "the state")  # type: ignore[union-attr]
 
 
-@check("input", "an argument of any shape is refused in words, however deep or long it is")
+@check("input", "an invalid argument gets a readable error, however deep or long it is")
 async def monstrous_arguments_are_refused(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
     before = await dump(store)
     monsters: list[Any] = [nested(5000), 10**5000, "x" * 100_000]
     for monster in monsters:
-        for name, attempt in _monster_doors(store, monster).items():
+        for name, attempt in _calls_with_huge_value(store, monster).items():
             with raises(InvalidArgument, f"{name} of {_named(monster)}") as caught:
                 await attempt()
-            expect(len(str(caught.error)) < 2000, f"the sentence about {name} has {len(str(caught.error))} characters")
+            expect(len(str(caught.error)) < 2000, f"the message about {name} has {len(str(caught.error))} characters")
     expect_same(await dump(store), before, "all data")
 
 
-def _monster_doors(store: StateStore, m: Any) -> dict[str, Attempt]:
+def _calls_with_huge_value(store: StateStore, m: Any) -> dict[str, Attempt]:
     return {
         "a message without a role": lambda: store.append_messages("a", [{"role": None, "content": m}]),
         "a session id": lambda: store.load_state(m),
@@ -197,7 +197,7 @@ def _monster_doors(store: StateStore, m: Any) -> dict[str, Attempt]:
     }
 
 
-@check("input", "labels have one limit on every backend, and up to it they are stored and found")
+@check("input", "labels have the same limit on every backend, and up to it they are stored and found")
 async def labels_have_a_limit(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
@@ -232,7 +232,7 @@ async def labels_have_a_limit(harness: Harness) -> None:
         expect_same([each.session_id for each in found.items], ["labelled"], "sessions with the metadata")
 
 
-@check("input", "ids of 256 characters of any kind are taken everywhere")
+@check("input", "ids of 256 characters of any kind are accepted everywhere")
 async def longest_ids_are_taken(harness: Harness) -> None:
     store = await harness.open()
     name = _noise(256, EMOJI)
@@ -248,7 +248,7 @@ async def longest_ids_are_taken(harness: Harness) -> None:
 
 
 def _noise(length: int, alphabet: Sequence[str] = ascii_letters) -> str:
-    """Return a text that no database compresses to a shorter one."""
+    """Return a string that no database can compress."""
     chosen = Random(length)
     return "".join(chosen.choice(alphabet) for _ in range(length))
 

@@ -57,7 +57,7 @@ def _guarded_writes(store: StateStore, state: SessionState) -> dict[str, Guarded
 
 
 async def _claimed(store: StateStore, epoch: int = 1) -> SessionState:
-    """Session `a` with something of everything, claimed."""
+    """Return session `a` with every kind of data, claimed."""
     await prepare(store, "a")
     state = await store.load_state("a")
     assert state is not None
@@ -67,7 +67,7 @@ async def _claimed(store: StateStore, epoch: int = 1) -> SessionState:
     return claimed
 
 
-@check("owner", "every session has an incarnation of its own, which stays until it is deleted")
+@check("owner", "every session has its own incarnation, which stays until it is deleted")
 async def incarnations_differ(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
@@ -76,7 +76,7 @@ async def incarnations_differ(harness: Harness) -> None:
     expect(made.incarnation, "a session has no incarnation")
     await store.save_state("a", full_state("a"))
     checkpoints = (await store.list_checkpoints("a")).items
-    expect_same([it.state.incarnation for it in checkpoints], [made.incarnation] * 2, "what checkpoints say")
+    expect_same([it.state.incarnation for it in checkpoints], [made.incarnation] * 2, "the incarnation in checkpoints")
     await store.restore_checkpoint("a", checkpoints[-1].checkpoint_id)
     again = await (await harness.reopen()).load_state("a")
     expect_same(again.incarnation if again else None, made.incarnation, "the incarnation after a restore")
@@ -86,12 +86,12 @@ async def incarnations_differ(harness: Harness) -> None:
     await store.delete_session("a")
     born = await store.create_session("a", agent_type="agent")
     everybody = {made.incarnation, born.incarnation, *(fork.incarnation for fork in forks)}
-    expect_same(len(everybody), 4, "how many incarnations there are")
+    expect_same(len(everybody), 4, "the number of incarnations")
     listed = {it.session_id: it.incarnation for it in (await store.list_sessions()).items}
     expect_same(listed["a"], born.incarnation, "the incarnation in a listing")
 
 
-@check("owner", "the epoch only grows, by claims; a restore keeps it and a fork begins anew")
+@check("owner", "only claims raise the epoch, a restore keeps it, and a fork starts over")
 async def epoch_only_grows(harness: Harness) -> None:
     store = await harness.open()
     made = await store.create_session("new", agent_type="agent", owner_epoch=4)
@@ -142,7 +142,7 @@ async def replaced_owner_changes_nothing(harness: Harness) -> None:
             with raises(EpochConflict, f"{name} with epoch {epoch}"):
                 await write(Owner(state.incarnation, epoch))
     swapped = await store.compare_and_set_status("a", "active", "failed", owner=Owner(state.incarnation, 2))
-    expect_same(swapped, StatusConflict("active", state.version), "a swap of one that was replaced")
+    expect_same(swapped, StatusConflict("active", state.version), "a swap by a replaced owner")
     expect_same(await dump(store), before, "all data")
     for name in _guarded_writes(store, state):
         for owner in (lambda born: Owner(born, 1), Owner):
@@ -165,12 +165,12 @@ async def made_again_is_another(harness: Harness) -> None:
         owner = Owner(old.incarnation, epoch)
         for name, write in _guarded_writes(store, old).items():
             if name == "delete_session":
-                expect_same(await write(owner), False, "the answer of a delete")
+                expect_same(await write(owner), False, "what a delete returned")
             elif name == "update_run_status":
-                with raises(HelixError, "a change of a run that is gone"):
+                with raises(HelixError, "a change of a deleted run"):
                     await write(owner)
             else:
-                with raises(SessionNotFound, f"{name} of the session that is gone"):
+                with raises(SessionNotFound, f"{name} of the deleted session"):
                     await write(owner)
         with raises(SessionNotFound, "a swap"):
             await store.compare_and_set_status("a", "active", "failed", owner=owner)
@@ -211,10 +211,12 @@ async def identity_cannot_change(harness: Harness) -> None:
                 )
     expect_same(await dump(store), before, "all data")
     by_hand = SessionState("a", "agent", user_id="ann", output=1)
-    expect_same(await store.save_state("a", by_hand, expected_version=1), 2, "the version after a state made by hand")
+    expect_same(
+        await store.save_state("a", by_hand, expected_version=1), 2, "the version after saving a state made by hand"
+    )
 
 
-@check("owner", "of many tasks that claim a session one wins", kind="tasks")
+@check("owner", "when many tasks claim a session, exactly one succeeds", kind="tasks")
 async def one_task_claims(harness: Harness) -> None:
     stores = [await harness.open() for _ in range(4)]
     state = await stores[0].create_session("a", agent_type="agent", run=RunRecord("run-0", "a", 0, lease_until=1))
@@ -242,7 +244,7 @@ async def one_task_claims(harness: Harness) -> None:
     expect_same([run.status for run in runs], ["interrupted", "running"], "their statuses")
 
 
-@check("owner", "of many processes that claim a session one wins", kind="processes")
+@check("owner", "when many processes claim a session, exactly one succeeds", kind="processes")
 async def one_process_claims(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -253,10 +255,10 @@ async def one_process_claims(harness: Harness) -> None:
             expect_same(answers.count("claimed"), 1, "how many claims succeeded")
             state = await store.load_state("a")
             expect_same(state.owner_epoch if state else None, epoch, "the epoch")
-            expect_same(len(await store.list_runs("a")), epoch, "how many runs there are")
+            expect_same(len(await store.list_runs("a")), epoch, "the number of runs")
 
 
-@check("input", "odd owners and epochs are refused")
+@check("input", "invalid owners and epochs are rejected")
 async def odd_owners(harness: Harness) -> None:
     store = await harness.open()
     state = await _claimed(store)

@@ -13,7 +13,7 @@ check = STATE_STORE.check
 
 
 class _InTurn:
-    """Several store objects on the same data, used in turn, so that what one of them remembers is often outdated."""
+    """Several store objects on the same data, used in turn, so that their caches are often outdated."""
 
     def __init__(self, stores: list[StateStore]) -> None:
         self._stores = itertools.cycle(stores)
@@ -22,12 +22,12 @@ class _InTurn:
         return getattr(next(self._stores), name)
 
 
-@check("model", "random operations on one store object give what the model gives", kind="random")
+@check("model", "random operations on one store object match the model", kind="random")
 async def store_follows_the_model(harness: Harness) -> None:
     await random_walk(await harness.open(), harness.options.seed, harness.options.steps)
 
 
-@check("model", "random operations on several store objects in turn give what the model gives", kind="random")
+@check("model", "random operations that alternate between several store objects match the model", kind="random")
 async def stores_follow_the_model_in_turn(harness: Harness) -> None:
     stores = _InTurn([await harness.open() for _ in range(3)])
     await random_walk(cast(StateStore, stores), harness.options.seed + 1, harness.options.steps)

@@ -34,8 +34,8 @@ async def runs_get_turns(harness: Harness) -> None:
     expected = RunRecord(
         "run-1", "a", 1, start_sequence=7, metadata={"m": [1.0]}, lease_until=99, started_at=first.started_at
     )
-    expect_same(first, expected, "the answer")
-    expect(first.started_at > 0, "a run has no start")
+    expect_same(first, expected, "the returned run")
+    expect(first.started_at > 0, "a run has no start time")
     second = await store.create_run("a", "run-2")
     other = await store.create_run("b", "run-3")
     expect_same((second.turn, other.turn), (2, 1), "the turns")
@@ -63,10 +63,10 @@ DETAILS: dict[str, Any] = {
     "request_digest": "digest",
     "parent_call": ParentCall("call-1", {"question": ["?", 1.0]}, "run-9"),
 }
-"""Every field of a run that only the executor reads, set to something else than its default."""
+"""Every field of a run that only the executor reads, set to a value other than its default."""
 
 
-@check("contract", "every field of a run comes back, however the run was started, and can be changed by a claim")
+@check("contract", "every field of a run round-trips, however the run was started, and a claim can change it")
 async def run_details_round_trip(harness: Harness) -> None:
     store = await harness.open()
     started = RunRecord(
@@ -117,7 +117,7 @@ async def a_turn_may_have_several_runs(harness: Harness) -> None:
     expect_same(last.run_id if last else None, "run-8", "the current run")
 
 
-@check("input", "odd fields of runs are refused")
+@check("input", "invalid fields of runs are rejected")
 async def odd_details_of_runs(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", run=RunRecord("run-1", "a", 0, lease_until=5))
@@ -165,7 +165,7 @@ async def run_id_is_taken_once(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data")
 
 
-@check("contract", "a run is changed by what is given; the rest stays")
+@check("contract", "updating a run changes the given fields and leaves the rest")
 async def run_is_changed_by_what_is_given(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -207,7 +207,7 @@ async def unknown_run_is_refused(harness: Harness) -> None:
         await store.update_run_status("nothing", "completed")
 
 
-@check("contract", "with an expected status, a run in any other is left alone")
+@check("contract", "an update with an expected status leaves a run with any other status alone")
 async def run_is_changed_from_the_expected_status(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -217,7 +217,7 @@ async def run_is_changed_from_the_expected_status(harness: Harness) -> None:
     with raises(IllegalTransition, "a second change from the same status"):
         await store.update_run_status("run-1", "interrupted", error="second", expected_status="running")
     expect_same(await dump(store), before, "all data")
-    with raises(HelixError, "a status that there is not"):
+    with raises(HelixError, "an unknown status"):
         await store.update_run_status("run-1", "interrupted", expected_status="gone")  # type: ignore[arg-type]
 
 
@@ -238,12 +238,12 @@ async def a_run_replaces_another(harness: Harness) -> None:
     for number, by_commit in enumerate((False, True), start=1):
         old = (await store.list_runs("a"))[-1]
         before = await dump(store)
-        with raises(VersionConflict, "a claim of a session that has moved on"):
+        with raises(VersionConflict, "a claim at an old version"):
             await _claim(store, old, "late", by_commit=by_commit, expected_version=state.version + number)
         expect_same(await dump(store), before, "all data after a conflict")
         await _claim(store, old, f"run-{number + 1}", by_commit=by_commit, expected_version=number)
         ended, new = (await store.list_runs("a"))[-2:]
-        expect(ended.completed_at, "a run that ended has no end")
+        expect(ended.completed_at, "a run that ended has no end time")
         wanted = {"status": "interrupted", "error": "replaced", "output": {"o": 1.0}}
         expect_same(
             ended, msgspec.structs.replace(old, completed_at=ended.completed_at, **wanted), "the run that ended"
@@ -265,12 +265,12 @@ async def a_live_run_is_not_replaced(harness: Harness) -> None:
             with raises(LeaseConflict, f"a claim after {change}") as caught:
                 await _claim(store, seen, "late", by_commit=by_commit)
             expect_same(getattr(caught.error, "run_id", None), "run-1", "the run that the error names")
-        with raises(LeaseConflict, "a claim from a run that there is not"):
+        with raises(LeaseConflict, "a claim from an unknown run"):
             await _claim(store, msgspec.structs.replace(seen, run_id="nothing"), "late", by_commit=False)
         expect_same(await dump(store), before, "all data")
 
 
-@check("S2", "a commit can give a run a new lease and keeps what else was written to it")
+@check("S2", "a commit can give a run a new lease and leaves its other fields unchanged")
 async def a_lease_changes_with_a_commit(harness: Harness) -> None:
     store = await harness.open()
     run = RunRecord("run-1", "a", 0, lease_until=5, metadata={"m": [1.0]})
@@ -286,7 +286,7 @@ async def a_lease_changes_with_a_commit(harness: Harness) -> None:
     expect_same([it.session_id for it in await store.list_claimable(70)], ["a"], "what a worker finds afterwards")
 
 
-@check("input", "a run that belongs elsewhere, or changes what is fixed, is refused")
+@check("input", "a run of another session, or one that changes fixed fields, is rejected")
 async def odd_changes_of_runs(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", run=RunRecord("run-1", "a", 0, lease_until=5))

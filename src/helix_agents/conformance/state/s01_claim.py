@@ -29,10 +29,10 @@ async def new_session_is_as_asked_for(harness: Harness) -> None:
         expires_at=5,
     )
     got = (made.status, made.version, made.agent_type, made.custom_state, made.stream_id, made.parent_session_id)
-    expect_same(got, ("active", 1, "agent", {"n": 1}, "stream", "p"), "the answer")
+    expect_same(got, ("active", 1, "agent", {"n": 1}, "stream", "p"), "the returned session")
     rest = (made.root_session_id, made.user_id, made.tags, made.metadata, made.expires_at, made.step_count)
-    expect_same(rest, ("r", "u", ("x", "y"), {"k": "v"}, 5, 0), "the answer")
-    expect(made.created_at > 0 and made.updated_at >= made.created_at, "the session has no times")
+    expect_same(rest, ("r", "u", ("x", "y"), {"k": "v"}, 5, 0), "the returned session")
+    expect(made.created_at > 0 and made.updated_at >= made.created_at, "the session has no timestamps")
     expect_same(await store.load_state("a"), made, "the session loaded")
 
 
@@ -41,13 +41,13 @@ async def left_out_has_its_default(harness: Harness) -> None:
     store = await harness.open()
     made = await store.create_session("a", agent_type="agent")
     got = (made.custom_state, made.stream_id, made.parent_session_id, made.user_id, made.tags, made.metadata)
-    expect_same(got, ({}, "a", None, None, (), {}), "the answer")
+    expect_same(got, ({}, "a", None, None, (), {}), "the returned session")
     expect_same(await store.get_message_count("a"), 0, "messages")
-    expect(await store.get_current_run("a") is None, "a new session has no run")
-    expect(await store.get_latest_checkpoint("a") is None, "a new session has no checkpoint")
+    expect(await store.get_current_run("a") is None, "a new session has a run")
+    expect(await store.get_latest_checkpoint("a") is None, "a new session has a checkpoint")
 
 
-@check("S1", "an id that is taken is rejected, and its session stays as it is")
+@check("S1", "an id that is taken is rejected, and its session stays unchanged")
 async def taken_id_is_refused(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="first", custom_state={"n": 1})
@@ -82,4 +82,4 @@ async def one_process_wins(harness: Harness) -> None:
     async with crew(harness) as workers:
         for round_number in range(15):
             answers = await workers.run("create", [{"session_id": f"a{round_number}"}] * len(workers))
-            expect_same(sorted(answers), ["created"] + ["exists"] * (len(workers) - 1), "what the creators were told")
+            expect_same(sorted(answers), ["created"] + ["exists"] * (len(workers) - 1), "the results of the creators")

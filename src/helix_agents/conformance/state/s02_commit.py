@@ -30,7 +30,7 @@ async def commit_is_visible_as_a_whole(harness: Harness) -> None:
     done = await store.save_state_and_promote_staging(
         "a", plain_state("a", status="paused", output="out"), [user("two"), user("three")], meta(4, "step-1", 17)
     )
-    expect_same((done.new_version, done.message_count, done.warnings), (2, 3, []), "the answer")
+    expect_same((done.new_version, done.message_count, done.warnings), (2, 3, []), "the returned result")
     other = await harness.open()
     state = await other.load_state("a")
     assert state is not None
@@ -59,7 +59,7 @@ async def given_custom_state_replaces_first(harness: Harness) -> None:
     expect_same(loaded.custom_state, {"items": ["given", "staged"], "new": 1}, "custom state")
 
 
-@check("S2", "custom state None keeps what is stored, even if it changed after it was loaded")
+@check("S2", "custom state None leaves the stored state alone, even if it changed after it was loaded")
 async def none_means_as_stored(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"kept": [1]})
@@ -130,10 +130,13 @@ async def counts_hold_among_tasks(harness: Harness) -> None:
         expect_same(messages[count - 1]["content"], text, f"the message that a commit with count {count} ended with")
     for made in (await store.list_checkpoints("a")).items:
         place = made.message_count - 1
-        expect(messages[place]["content"].startswith("commit"), f"a checkpoint points behind message {place}")
+        expect(
+            messages[place]["content"].startswith("commit"),
+            f"message {place}, the last of a checkpoint, is not of a commit",
+        )
 
 
-@check("S2", "commits racing with staging promote every staged call exactly once", kind="tasks")
+@check("S2", "commits that race with staging promote every staged call exactly once", kind="tasks")
 async def staging_races_with_commits(harness: Harness) -> None:
     store, other = await harness.open(), await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"items": []})
@@ -155,11 +158,11 @@ async def staging_races_with_commits(harness: Harness) -> None:
 
 
 async def _seen_whole(store: StateStore, session_id: str) -> int:
-    """Return one look at a session to which every commit adds one item, one count and one step; how many there are."""
+    """Read a session to which every commit adds one item, count and step; return how many there are."""
     state = await store.load_state(session_id)
     assert state is not None
     seen = (len(state.custom_state["items"]), state.custom_state["n"], state.step_count, state.version - 1)
-    expect_same(seen, (seen[0],) * 4, "items, counter, steps and version of one look")
+    expect_same(seen, (seen[0],) * 4, "items, counter, steps and version of one read")
     newest = await store.get_latest_checkpoint(session_id)
     if newest is not None:
         held = (len(newest.state.custom_state["items"]), newest.state.custom_state["n"], newest.message_count // 20)
@@ -201,12 +204,14 @@ async def readers_see_whole_commits_of_processes(harness: Harness) -> None:
         while told < 40:
             told = int(await hear(child)) + 1
             seen = await _seen_whole(store, "a")
-            expect(seen >= told, f"{told} commits were acknowledged, {seen} are seen")
+            expect(seen >= told, f"{told} commits were acknowledged, {seen} are visible")
     finally:
         await stop_child(child)
 
 
-@check("S2", "processes that commit, append and stage at once neither lose nor double anything", kind="processes")
+@check(
+    "S2", "processes that commit, append and stage concurrently neither lose nor duplicate anything", kind="processes"
+)
 async def counts_hold_among_processes(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"items": []})
@@ -233,7 +238,7 @@ async def counts_hold_among_processes(harness: Harness) -> None:
     expect_same(state.version, 2 + 2 * times, "the version after all commits")
 
 
-@check("S2", "a session can begin with messages, a checkpoint and a run, and a commit with a run, all in one write")
+@check("S2", "one write can create a session with messages, checkpoint and run, or commit and start a run")
 async def begins_as_a_whole(harness: Harness) -> None:
     store = await harness.open()
     wanted = RunRecord("run-1", "a", 0, start_sequence=4, metadata={"m": [1.0]}, lease_until=0)
@@ -248,14 +253,14 @@ async def begins_as_a_whole(harness: Harness) -> None:
     (run,) = await again.list_runs("a")
     got = (run.run_id, run.turn, run.start_sequence, run.metadata, run.lease_until, run.status)
     expect_same(got, ("run-1", 1, 4, {"m": [1.0]}, 0, "running"), "the run")
-    expect(run.started_at > 0, "the run has no start")
+    expect(run.started_at > 0, "the run has no start time")
     latest = await again.get_latest_checkpoint("a")
     assert latest is not None
     found = (latest.step_id, latest.kind, latest.message_count, latest.version, latest.state.custom_state)
     expect_same(found, ("run-1", "turn", 2, 1, {"n": 1}), "the checkpoint")
     before = await dump(again)
     for session_id in ("a", "b"):
-        with raises(HelixError, "a session that begins with a run whose id is taken"):
+        with raises(HelixError, "a new session with a run whose id is taken"):
             await again.create_session(session_id, agent_type="agent", messages=said, run=wanted)
     with raises(HelixError, "a commit with a run whose id is taken"):
         await again.save_state_and_promote_staging("a", made, said, CheckpointMeta("s", 1, 0), run=wanted)
@@ -276,7 +281,7 @@ async def begins_as_a_whole(harness: Harness) -> None:
     await again.save_state("a", made, expected_version=2, run=third)
     begun = await again.get_current_run("a")
     assert begun is not None
-    expect_same((begun.run_id, begun.turn, begun.status), ("run-3", 3, "running"), "the run that began with a save")
+    expect_same((begun.run_id, begun.turn, begun.status), ("run-3", 3, "running"), "the run that started with a save")
     changed = await again.update_run_status("run-3", "running", start_sequence=8, metadata={"worker": "w"})
     expect_same((changed.start_sequence, changed.metadata), (8, {"worker": "w"}), "the run after a change")
     expect_same(await again.get_current_run("a"), changed, "the run as stored")

@@ -15,8 +15,8 @@ check = STATE_STORE.check
 
 
 async def _consistent(store: StateStore, session_id: str) -> int:
-    """Return how many commits there are; fails if one of them is there in part."""
-    while True:  # a server may still be busy with the last request of a client that is gone
+    """Return how many commits there are; fail if one of them is partial."""
+    while True:  # a server may still process the last request of a dead client
         state = await store.load_state(session_id)
         messages = (await store.get_messages(session_id, limit=None)).items
         checkpoints = (await store.list_checkpoints(session_id, limit=1)).total
@@ -36,7 +36,11 @@ async def _consistent(store: StateStore, session_id: str) -> int:
     return commits
 
 
-@check("S2", "a process killed at a random moment leaves whole commits, and all that were acknowledged", kind="faults")
+@check(
+    "S2",
+    "a process killed at a random moment leaves only whole commits, including all acknowledged ones",
+    kind="faults",
+)
 async def killed_at_any_moment(harness: Harness) -> None:
     spec = spec_of(harness)
     store = await harness.open()
@@ -50,11 +54,11 @@ async def killed_at_any_moment(harness: Harness) -> None:
             await tell(child, session_id)
             for _ in range(chance.randint(1, 25)):
                 told = int(await hear(child))
-            await asyncio.sleep(chance.random() * 0.01)  # Not to wait for anything: to hit another moment each time.
+            await asyncio.sleep(chance.random() * 0.01)  # Does not wait for anything: it varies the moment of the kill.
         finally:
             await stop_child(child)
         commits = await _consistent(store, session_id)
-        expect(commits >= told + 1, f"{told + 1} commits were acknowledged, {commits} are there")
+        expect(commits >= told + 1, f"{told + 1} commits were acknowledged, {commits} are stored")
         more = plain_state(session_id)
         done = await store.save_state_and_promote_staging(session_id, more, [], meta(commits + 1, "last"))
         expect_same(done.new_version, commits + 2, "the version of a commit after the crash")

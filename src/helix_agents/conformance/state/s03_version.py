@@ -1,4 +1,4 @@
-"""S3: what moves the version, and what a wrong one does."""
+"""S3: which writes raise the version, and what a wrong one does."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def exactly_these_move_the_version(harness: Harness) -> None:
         after = await store.load_state(session_id)
         assert before is not None
         assert after is not None
-        expect_same(after.version - before.version, 1 if name in MOVES else 0, f"how far {name} moved the version")
+        expect_same(after.version - before.version, 1 if name in MOVES else 0, f"by how much {name} raised the version")
 
 
 @check("S3", "reading changes no version")
@@ -101,13 +101,13 @@ async def conflict_tells_what_is_there(harness: Harness) -> None:
             error = caught.error
             assert isinstance(error, VersionConflict)
             got = (error.expected_version, error.current_version, error.current_status)
-            expect_same(got, (wrong, 4, "paused"), f"what the conflict of {name} tells")
+            expect_same(got, (wrong, 4, "paused"), f"what the conflict of {name} says")
     expect_same(await dump(store), before, "all data")
 
 
 async def _one_wins(store: StateStore, answers: list[int | None], version: int) -> None:
     won = [answer for answer in answers if answer is not None]
-    expect_same(won, [version + 1], "versions that the winners were told")
+    expect_same(won, [version + 1], "versions returned to the winners")
     messages = (await store.get_messages("a", limit=None)).items
     expect_same(len(messages), version, "messages of committed steps")
     listed = await store.list_checkpoints("a")
@@ -146,12 +146,12 @@ async def one_process_commits(harness: Harness) -> None:
                 [{"session_id": "a", "worker": f"w{n}", "expected_version": version} for n in range(len(workers))],
             )
             await _one_wins(store, answers, version)
-    expect(len(answers) > 1, "there was nobody to race with")
+    expect(len(answers) > 1, "there were no processes to race with")
 
 
 @check(
     "S3",
-    "runs, staged calls, refs and discards with an expected version are refused at any other, and move nothing",
+    "runs, staged calls, refs and discards check an expected version and do not raise it",
 )
 async def guarded_without_moving(harness: Harness) -> None:
     store = await harness.open()
@@ -178,7 +178,7 @@ async def guarded_without_moving(harness: Harness) -> None:
             await write()
         assert isinstance(caught.error, VersionConflict)
         expect_same(caught.error.current_version, version, f"{name}: the version that the error names")
-        expect_same(await dump(store), before, f"all data after a refused {name}")
+        expect_same(await dump(store), before, f"all data after a rejected {name}")
     staged = await store.list_staged("a", "step-g")
     expect_same([row.tool_call_id for row in staged], ["c1"], "what is staged")
     expect_same(await store.discard_staging("a", "step-g", expected_version=version), 1, "how many were discarded")

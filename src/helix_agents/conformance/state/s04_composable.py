@@ -16,7 +16,7 @@ from ..tools.sample import ref, user, writes
 check = STATE_STORE.check
 
 Team = Callable[[str, list[dict[str, Any]]], Awaitable[list[Any]]]
-"""Does one job with each of the parameters at the same time; returns the results."""
+"""Runs one job with each of the parameters concurrently and returns the results."""
 
 TIMES = 12
 
@@ -62,7 +62,7 @@ async def _merges(store: StateStore, team: Team, workers: int) -> None:
     expect_same((merged["count"], merged["deep"]["count"]), (len(names), 2 * len(names)), "counters")
     expect_same(merged["shared"], names, "keys set in a shared object")
     own = {key: value for key, value in merged.items() if key in names}
-    expect_same(own, names, "keys set at the top")
+    expect_same(own, names, "keys set at the top level")
     for number in range(workers):
         mine = [name for name in merged["items"] if name.startswith(f"w{number}.")]
         expect_same(mine, [f"w{number}.{turn}" for turn in range(TIMES)], "the order of one worker's items")
@@ -99,56 +99,58 @@ async def _runs(store: StateStore, team: Team, workers: int) -> None:
     expect_same(turns, list(range(1, workers * TIMES + 1)), "the turns of the runs")
 
 
-@check("S4", "tasks that append at once lose nothing, and messages of one call stay together", kind="tasks")
+@check("S4", "tasks that append concurrently lose nothing, and messages of one call stay together", kind="tasks")
 async def tasks_append(harness: Harness) -> None:
     await _appends(await harness.open(), await _tasks(harness), 8)
 
 
-@check("S4", "tasks that merge at once lose nothing", kind="tasks")
+@check("S4", "tasks that merge concurrently lose nothing", kind="tasks")
 async def tasks_merge(harness: Harness) -> None:
     await _merges(await harness.open(), await _tasks(harness), 8)
 
 
-@check("S4", "tasks that increment at once lose nothing", kind="tasks")
+@check("S4", "tasks that increment concurrently lose nothing", kind="tasks")
 async def tasks_increment(harness: Harness) -> None:
     await _increments(await harness.open(), await _tasks(harness), 8)
 
 
-@check("S4", "tasks that stage and note refs at once lose nothing", kind="tasks")
+@check("S4", "tasks that stage calls and record refs concurrently lose nothing", kind="tasks")
 async def tasks_stage(harness: Harness) -> None:
     await _stages(await harness.open(), await _tasks(harness), 8)
 
 
-@check("S4", "tasks that start runs at once get different turns", kind="tasks")
+@check("S4", "tasks that start runs concurrently get different turns", kind="tasks")
 async def tasks_begin_runs(harness: Harness) -> None:
     await _runs(await harness.open(), await _tasks(harness), 4)
 
 
-@check("S4", "processes that append at once lose nothing, and messages of one call stay together", kind="processes")
+@check(
+    "S4", "processes that append concurrently lose nothing, and messages of one call stay together", kind="processes"
+)
 async def processes_append(harness: Harness) -> None:
     async with crew(harness) as workers:
         await _appends(await harness.open(), workers.run, len(workers))
 
 
-@check("S4", "processes that merge at once lose nothing", kind="processes")
+@check("S4", "processes that merge concurrently lose nothing", kind="processes")
 async def processes_merge(harness: Harness) -> None:
     async with crew(harness) as workers:
         await _merges(await harness.open(), workers.run, len(workers))
 
 
-@check("S4", "processes that increment at once lose nothing", kind="processes")
+@check("S4", "processes that increment concurrently lose nothing", kind="processes")
 async def processes_increment(harness: Harness) -> None:
     async with crew(harness) as workers:
         await _increments(await harness.open(), workers.run, len(workers))
 
 
-@check("S4", "processes that stage and note refs at once lose nothing", kind="processes")
+@check("S4", "processes that stage calls and record refs concurrently lose nothing", kind="processes")
 async def processes_stage(harness: Harness) -> None:
     async with crew(harness) as workers:
         await _stages(await harness.open(), workers.run, len(workers))
 
 
-@check("S4", "processes that start runs at once get different turns", kind="processes")
+@check("S4", "processes that start runs concurrently get different turns", kind="processes")
 async def processes_begin_runs(harness: Harness) -> None:
     async with crew(harness) as workers:
         await _runs(await harness.open(), workers.run, len(workers))

@@ -88,7 +88,7 @@ async def lost_writes_are_told(harness: Harness) -> None:
     expect_same(await _custom(store), {"text": "x"}, "custom state")
 
 
-@check("S5", "two tools that set one path: the later call wins, with a warning")
+@check("S5", "when two tools set one path, the later call wins, with a warning")
 async def last_tool_wins(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"v": 0})
@@ -114,7 +114,7 @@ async def staging_again_replaces(harness: Harness) -> None:
     expect_same(await _custom(again), {"items": [2]}, "custom state")
 
 
-@check("S5", "warnings of a tracker are kept with its staged writes")
+@check("S5", "warnings of a tracker are stored with its staged writes")
 async def tracker_warnings_are_kept(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -187,7 +187,7 @@ async def other_checkpoints_promote_nothing(harness: Harness) -> None:
     expect_same([point.kind for point in listed], kinds[::-1], "the kinds of the checkpoints")
 
 
-@check("S5", "discarding drops one step or all, and says how many calls")
+@check("S5", "discarding drops one step or all steps, and returns the number of calls")
 async def discarding_counts(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -202,7 +202,7 @@ async def discarding_counts(harness: Harness) -> None:
     expect_same(await _custom(store), {}, "custom state")
 
 
-@check("S5", "every kind of op applies at the top, deep inside and in a list element")
+@check("S5", "every kind of op applies at the top level, deep inside and in a list element")
 async def every_kind_of_op_applies(harness: Harness) -> None:
     store = await harness.open()
     base = {"l": [{"n": 1}, {"l": [1]}], "o": {"gone": 1, "p": {"n": 1.5}}, "gone": [1], "n": 1}
@@ -259,7 +259,7 @@ async def keys_change_type(harness: Harness) -> None:
             expect_same(await _custom(store), {"v": [*value, "more"]}, "custom state after an append")
 
 
-@check("S5", "merge_custom_state takes writes as a plain dict, too")
+@check("S5", "merge_custom_state also accepts writes as a plain dict")
 async def plain_writes_merge(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"items": [1]})

@@ -38,7 +38,7 @@ async def swap_wins(harness: Harness) -> None:
     answer = await store.compare_and_set_status(
         "a", ["paused", "active"], "failed", interrupt_context={"x": [1]}, error="e", failure_reason="f"
     )
-    expect_same((type(answer).__name__, answer), (StatusSwapped.__name__, StatusSwapped(2)), "the answer")
+    expect_same((type(answer).__name__, answer), (StatusSwapped.__name__, StatusSwapped(2)), "the returned result")
     state = await store.load_state("a")
     assert state is not None
     got = (state.status, state.interrupt_context, state.error, state.failure_reason, state.version)
@@ -65,7 +65,9 @@ async def swap_loses(harness: Harness) -> None:
     before = await dump(store)
     for expected in ("active", ["active", "paused"], (), {"failed"}):
         answer = await store.compare_and_set_status("a", expected, "failed", error="no")  # type: ignore[arg-type]  # str literals in a list
-        expect_same((type(answer).__name__, answer), ("StatusConflict", StatusConflict("completed", 2)), "the answer")
+        expect_same(
+            (type(answer).__name__, answer), ("StatusConflict", StatusConflict("completed", 2)), "the returned result"
+        )
     expect_same(await dump(store), before, "all data")
 
 
@@ -74,9 +76,9 @@ async def swap_minds_the_version(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
     lost = await store.compare_and_set_status("a", "active", "paused", expected_version=7)
-    expect_same((lost.ok, lost), (False, StatusConflict("active", 1)), "the answer at the wrong version")
+    expect_same((lost.ok, lost), (False, StatusConflict("active", 1)), "the result at the wrong version")
     won = await store.compare_and_set_status("a", "active", "paused", expected_version=1)
-    expect_same((won.ok, won), (True, StatusSwapped(2)), "the answer at the right version")
+    expect_same((won.ok, won), (True, StatusSwapped(2)), "the result at the right version")
 
 
 @check("S6", "a swap of a session that does not exist raises")
@@ -96,7 +98,7 @@ async def swap_is_one_round_trip(harness: Harness) -> None:
     for expected, ok in (("active", True), ("active", False)):
         plan.calls = 0
         answer = await counted.compare_and_set_status("a", expected, "paused")  # type: ignore[arg-type]  # a str literal
-        expect_same((answer.ok, plan.calls), (ok, 1), "whether the swap won, and the calls it took")
+        expect_same((answer.ok, plan.calls), (ok, 1), "whether the swap succeeded, and the calls it took")
 
 
 @check("S6", "every status can be set and is read back")
@@ -129,7 +131,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
-@check("S6", "a session changes its status only as the lifecycle allows, whatever changes it")
+@check("S6", "a session changes its status only as the lifecycle allows, whichever method changes it")
 async def only_legal_transitions(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -172,7 +174,7 @@ async def one_task_swaps(harness: Harness) -> None:
     answers = await asyncio.gather(
         *(stores[n % 4].compare_and_set_status("a", "active", "paused") for n in range(harness.options.tasks))
     )
-    expect_same(sum(answer.ok for answer in answers), 1, "swaps that won")
+    expect_same(sum(answer.ok for answer in answers), 1, "swaps that succeeded")
 
 
 @check("S6", "when many processes swap one status, exactly one succeeds", kind="processes")
@@ -183,4 +185,4 @@ async def one_process_swaps(harness: Harness) -> None:
         for _ in range(5):
             await store.update_status("a", "active")
             answers = await workers.run("swap", [{"session_id": "a"}] * len(workers))
-            expect_same(sum(answers), 1, "swaps that won")
+            expect_same(sum(answers), 1, "swaps that succeeded")

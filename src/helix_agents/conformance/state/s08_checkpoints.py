@@ -1,4 +1,4 @@
-"""S8: a checkpoint gives back the exact state at its commit, and costs what the step wrote."""
+"""S8: a checkpoint returns the exact state at its commit, and costs what the step wrote."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def ids_have_the_promised_form(harness: Harness) -> None:
             expect_same((matched["session"], int(matched["step"])), (session_id, step), f"the parts of {found!r}")
 
 
-@check("S8", "every checkpoint of a long history returns the exact state")
+@check("S8", "every checkpoint of a long history returns its exact state")
 async def long_history_is_exact(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent", custom_state={"items": [], "n": 0, "big": ["x" * 50] * 100})
@@ -120,7 +120,7 @@ async def exact_when_lists_shrink(harness: Harness) -> None:
     await _all_exact(store, history)
 
 
-@check("S8", "a checkpoint holds every field and every awkward value")
+@check("S8", "a checkpoint holds every field and every unusual value")
 async def checkpoint_holds_every_field(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -148,12 +148,12 @@ async def checkpoints_are_listed(harness: Harness) -> None:
     expect_same((beyond.items, beyond.total, beyond.has_more), ([], 7, False), "a page beyond the end")
     expect(all(it.state.custom_state is None for it in page.items), "a listed checkpoint carries custom state")
     got = [(it.step_count, it.stream_sequence, it.message_count, it.version) for it in page.items]
-    expect_same(got, [(5, 5, 5, 6), (4, 4, 4, 5), (3, 3, 3, 4)], "what the listed checkpoints tell")
+    expect_same(got, [(5, 5, 5, 6), (4, 4, 4, 5), (3, 3, 3, 4)], "the fields of the listed checkpoints")
     newest = await store.get_latest_checkpoint("a")
     expect_same(newest, await store.get_checkpoint("a", ids[-1]), "the latest checkpoint")
 
 
-@check("S8", "an unknown checkpoint is None")
+@check("S8", "loading an unknown checkpoint returns None")
 async def unknown_checkpoint_is_none(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -177,7 +177,7 @@ async def storage_grows_with_what_is_written(harness: Harness) -> None:
         await store.stage_changes("a", "step-1", writes(push("items", items=[step])), tool_call_id="call-1")
         await _commit_quickly(store, step)
     grown = (await harness.stored_bytes() or 0) - before
-    # A hundred copies of the state alone would be 20 MB; one snapshot now and then is allowed for.
+    # A hundred copies of the state alone would be 20 MB; an occasional snapshot is allowed.
     expect(grown < 3_000_000, f"100 small commits beside a state of 200 KB took {grown} bytes")
 
 
@@ -185,7 +185,7 @@ async def _commit_quickly(store: StateStore, step: int) -> None:
     await store.save_state_and_promote_staging("a", plain_state("a"), [user("small")], meta(step, "step-1", step))
 
 
-@check("S8", "a checkpoint returns the request that led to its step, also in a fork and after a restore")
+@check("S8", "a checkpoint has the request that led to its step, also in a fork and after a restore")
 async def requests_are_recorded(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("a", agent_type="agent")
@@ -204,4 +204,4 @@ async def requests_are_recorded(harness: Harness) -> None:
     kept = await store.get_latest_checkpoint("a")
     expect_same(kept and kept.request, asked[0], "the request after a restore")
     loaded = plain(await store.load_state("a"))
-    expect("request" not in loaded, "the request became a part of the session")
+    expect("request" not in loaded, "the request became part of the session")

@@ -1,4 +1,4 @@
-"""S9: going back to a checkpoint, and going on elsewhere from one."""
+"""S9: restoring a checkpoint, and forking from one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOT_FORKED = (
 
 
 async def _history(store: StateStore, session_id: str = "a", steps: int = 5) -> list[tuple[str, Any]]:
-    """Return a session with commits; per commit its checkpoint id and a dump of the session right after it."""
+    """Create a session with commits; return for each its checkpoint id and a dump of the session after it."""
     await store.create_session(session_id, agent_type="agent", custom_state={"items": [], "o": {}})
     history = []
     for step in range(1, steps + 1):
@@ -79,7 +79,7 @@ async def restore_brings_back(harness: Harness) -> None:
     store = await harness.reopen()
     await _is_back_at(store, expected, 7)
     for gone, _ in history[3:]:
-        expect(await store.get_checkpoint("a", gone) is None, "a later checkpoint is still there")
+        expect(await store.get_checkpoint("a", gone) is None, "a later checkpoint still exists")
 
 
 @check("S9", "restore, commit, restore again: every checkpoint stays exact")
@@ -116,7 +116,7 @@ async def restore_latest(harness: Harness) -> None:
     await _is_back_at(store, history[-1][1], version)
 
 
-@check("S9", "messages that were cut stay cut: no restore or fork mistakes later ones for them")
+@check("S9", "removed messages stay removed: no restore or fork confuses them with later ones")
 async def cut_messages_stay_cut(harness: Harness) -> None:
     store = await harness.open()
     history = await _history(store)
@@ -133,7 +133,9 @@ async def cut_messages_stay_cut(harness: Harness) -> None:
         expect_same(fork.items, messages[place][:kept], "the messages of a fork")
     for place in (4, 2, 1):
         await store.restore_checkpoint("a", history[place][0])
-        expect_same((await store.get_messages("a", limit=None)).items, messages[place][:kept], "messages brought back")
+        expect_same(
+            (await store.get_messages("a", limit=None)).items, messages[place][:kept], "messages after a restore"
+        )
 
 
 @check("S9", "a restore leaves flag, runs and refs alone")
@@ -176,7 +178,7 @@ async def fork_from_now(harness: Harness) -> None:
     made = await store.fork_session("a", "b")
     source = await store.load_state("a")
     expect_same(_without(made, NOT_FORKED), _without(source, NOT_FORKED), "the fork")
-    expect_same((made.session_id, made.stream_id, made.version), ("b", "b", 1), "what the fork has of its own")
+    expect_same((made.session_id, made.stream_id, made.version), ("b", "b", 1), "the fork's own fields")
     expect_same(await store.load_state("b"), made, "the fork as loaded")
     expect(await store.check_interrupt_flag("b") is None, "the fork inherited an interrupt flag")
     theirs, ours = await store.get_messages("a", limit=None), await store.get_messages("b", limit=None)
@@ -226,8 +228,8 @@ async def fork_from_checkpoint(harness: Harness) -> None:
     expect_same(await dump_session(again, "a"), before, "the source")
 
 
-async def _live_on(store: StateStore, session_id: str) -> None:
-    """More history for a session that has some."""
+async def _add_history(store: StateStore, session_id: str) -> None:
+    """Add more history to a session."""
     await store.merge_custom_state(session_id, writes(push("items", items=["own"]), put("o", "m1", value="own")))
     await store.append_messages(session_id, [user("own")])
     await store.save_state_and_promote_staging(session_id, plain_state(session_id), [user("own")], meta(9))
@@ -242,7 +244,7 @@ async def fork_is_independent(harness: Harness) -> None:
         fork = f"fork-{number}"
         await store.fork_session("a", fork, checkpoint_id=checkpoint_id)
         source_before = await dump_session(store, "a")
-        await _live_on(store, fork)
+        await _add_history(store, fork)
         expect_same(await dump_session(store, "a"), source_before, "the source after writes to the fork")
         fork_before = await dump_session(store, fork)
         await store.merge_custom_state("a", writes(push("items", items=["source"]), put("v", value=number)))
@@ -255,13 +257,13 @@ async def fork_outlives_its_source(harness: Harness) -> None:
     store = await harness.open()
     history = await _history(store)
     await store.fork_session("a", "b", checkpoint_id=history[2][0])
-    await _live_on(store, "b")
+    await _add_history(store, "b")
     before = await dump_session(store, "b")
     await store.restore_checkpoint("a", history[0][0])
     expect_same(await dump_session(store, "b"), before, "the fork after its source was restored")
     await store.delete_session("a")
     expect_same(await dump_session(store, "b"), before, "the fork after its source was deleted")
-    await _live_on(store, "b")
+    await _add_history(store, "b")
 
 
 @check("S9", "deleting the fork does not damage the source")
@@ -271,11 +273,11 @@ async def source_outlives_its_fork(harness: Harness) -> None:
     before = await dump_session(store, "a")
     await store.fork_session("a", "b", checkpoint_id=history[2][0])
     await store.fork_session("b", "c")
-    await _live_on(store, "b")
+    await _add_history(store, "b")
     await store.delete_session("b")
     expect_same(await dump_session(store, "a"), before, "the source")
     await store.restore_checkpoint("a", history[1][0])
-    expect(await store.session_exists("c"), "a fork of a fork went with it")
+    expect(await store.session_exists("c"), "a fork of the fork was also deleted")
 
 
 @check("S9", "a fork can be forked, committed and restored like any session")
@@ -314,7 +316,7 @@ async def fork_of_a_busy_session_is_whole(harness: Harness) -> None:
     await writer
 
 
-@check("S9", "a fork to an id that is taken is rejected, and so is a fork of an unknown session")
+@check("S9", "a fork to a taken id and a fork of an unknown session are rejected")
 async def fork_needs_a_free_id(harness: Harness) -> None:
     store = await harness.open()
     await _history(store, steps=1)
@@ -338,7 +340,7 @@ async def same_history_same_portrait(harness: Harness) -> None:
 
 
 def _interrupt(store: StateStore, at: int, meanwhile: Callable[[], Awaitable[None]]) -> list[str]:
-    """Let something happen right before the `at`-th verb call of a store; returns the verbs called, as they come."""
+    """Run something right before the `at`-th verb call of a store; return the verbs called, as they come."""
     called: list[str] = []
     inside = False
 
@@ -346,7 +348,7 @@ def _interrupt(store: StateStore, at: int, meanwhile: Callable[[], Awaitable[Non
         async def call(*args: Any, **kwargs: Any) -> Any:
             nonlocal inside
             if inside:
-                return await verb(*args, **kwargs)  # a verb that uses another one is still one verb
+                return await verb(*args, **kwargs)  # a verb that calls another one still counts as one
             called.append(name)
             if len(called) == at:
                 await meanwhile()
@@ -364,7 +366,7 @@ def _interrupt(store: StateStore, at: int, meanwhile: Callable[[], Awaitable[Non
 
 
 async def _other_history(store: StateStore, session_id: str, checkpoint_id: str) -> None:
-    """Go back and commit something else as often, so that whatever counts commits counts the same."""
+    """Restore and make as many other commits, so that every commit count is the same."""
     await store.restore_checkpoint(session_id, checkpoint_id)
     for step in (2, 3):
         state = plain_state(session_id, output=f"other {step}", custom_state={"is": f"other {step}"})

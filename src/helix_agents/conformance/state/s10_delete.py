@@ -18,8 +18,8 @@ async def deleted_is_gone(harness: Harness) -> None:
     await prepare(store, "a")
     newest = await store.get_latest_checkpoint("a")
     assert newest is not None
-    expect_same(await store.delete_session("a"), True, "the answer")
-    expect_same(await store.delete_session("a"), False, "the answer to a second delete")
+    expect_same(await store.delete_session("a"), True, "the returned value")
+    expect_same(await store.delete_session("a"), False, "what a second delete returned")
     expect_same(await store.session_exists("a"), False, "session_exists")
     expect(await store.load_state("a") is None, "load_state found it")
     expect(await store.get_checkpoint("a", newest.checkpoint_id) is None, "get_checkpoint found it")
@@ -28,7 +28,7 @@ async def deleted_is_gone(harness: Harness) -> None:
     expect_same((await store.list_sessions()).total, 0, "sessions listed")
 
 
-@check("S10", "a session created under the id of a deleted one finds nothing of it")
+@check("S10", "a session created with the id of a deleted one has none of its data")
 async def made_again_is_new(harness: Harness) -> None:
     store, other = await harness.open(), await harness.open()
     await prepare(store, "made-again")
@@ -38,13 +38,13 @@ async def made_again_is_new(harness: Harness) -> None:
     await other.create_session("brand-new", agent_type="agent")
     async for reader in readers(harness, other):
         again, fresh = await portrait(reader, "made-again"), await portrait(reader, "brand-new")
-        expect(again is not None, "the session made again cannot be read")
-        expect_same(again, fresh, "the session made again, compared with one that is new")
+        expect(again is not None, "the recreated session cannot be read")
+        expect_same(again, fresh, "the recreated session, compared with a new one")
     made_run = await (await harness.open()).create_run("made-again", "run-of-it")
-    expect_same(made_run.turn, 1, "the turn of a run under the id of a deleted one")
+    expect_same(made_run.turn, 1, "the turn of a run with the id of a deleted one")
 
 
-@check("S10", "deleting a session deletes all sessions below it, on every level")
+@check("S10", "deleting a session deletes all its descendants")
 async def delete_cascades(harness: Harness) -> None:
     store = await harness.open()
     family = {"a": None, "a.1": "a", "a.2": "a", "a.1.1": "a.1", "a.1.1.1": "a.1.1", "b": None, "b.1": "b"}
@@ -59,7 +59,7 @@ async def delete_cascades(harness: Harness) -> None:
     expect_same(names, ["elsewhere"], "refs of a session that was not deleted")
 
 
-@check("S10", "a session with many sessions below it is deleted with all of them")
+@check("S10", "a session with many descendants is deleted with all of them")
 async def delete_cascades_to_many(harness: Harness) -> None:
     store = await harness.open()
     await store.create_session("root", agent_type="agent")
@@ -87,7 +87,7 @@ async def deleting_nothing_deletes_nothing(harness: Harness) -> None:
     await store.create_session("orphan", agent_type="agent", parent_session_id="never made")
     await store.add_sub_session_refs("orphan", [ref("never made")])
     before = await dump(store)
-    expect_same(await store.delete_session("never made"), False, "the answer")
+    expect_same(await store.delete_session("never made"), False, "the returned value")
     expect_same(await dump(store), before, "all data")
 
 
@@ -100,7 +100,7 @@ async def delete_leaves_no_trace(harness: Harness) -> None:
     await prepare(store, name)
     await store.create_session(f"{name}-kid", agent_type="agent", parent_session_id=name)
     await prepare(store, "other")
-    expect(await harness.traces(name), "the harness finds no trace of a session that is there")
+    expect(await harness.traces(name), "the harness finds no trace of an existing session")
     await store.delete_session(name)
     expect_same(await harness.traces(name), [], "traces of the deleted session")
     await store.delete_session("other")

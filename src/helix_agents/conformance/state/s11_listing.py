@@ -18,7 +18,7 @@ check = STATE_STORE.check
 
 
 async def _ids(store: StateStore, **filters: Any) -> list[str]:
-    """Return everything that a filter finds, walked by cursor in small pages; offset pages must agree."""
+    """Return everything that a filter finds, by cursor in small pages; offset pages must agree."""
     by_cursor = await _walk(store, filters, by_cursor=True)
     by_offset = await _walk(store, filters, by_cursor=False)
     expect_same(by_offset, by_cursor, f"offset pages compared with cursor pages for {filters}")
@@ -38,14 +38,14 @@ async def _walk(store: StateStore, filters: dict[str, Any], *, by_cursor: bool, 
         expect(len(page.items) <= limit, "a page holds more than its limit")
         if not page.has_more:
             return found
-        expect_same(len(page.items), limit, "items of a page that has more behind it")
+        expect_same(len(page.items), limit, "items of a page that is not the last")
         cursor = page.next_cursor
-        expect(cursor or not by_cursor, "a page that has more has no cursor")
+        expect(cursor or not by_cursor, "a page that is not the last has no cursor")
     raise AssertionError("the pages never end")
 
 
 async def _crowd(store: StateStore) -> list[SessionState]:
-    """Return sessions of all sorts, made at once so that many share a time."""
+    """Create sessions of all kinds, concurrently so that many share a timestamp."""
 
     async def make(number: int) -> SessionState:
         made = await store.create_session(
@@ -135,7 +135,7 @@ async def filters_combine(harness: Harness) -> None:
         expect_same(await _ids(store, **filters), expected, f"sessions found by {filters}")
 
 
-@check("S11", "a page says where it begins, whether there is more, and on request the total")
+@check("S11", "a page has its start, whether more follows, and on request the total")
 async def page_tells_its_place(harness: Harness) -> None:
     store = await harness.open()
     await _crowd(store)
@@ -155,7 +155,7 @@ async def page_tells_its_place(harness: Harness) -> None:
             expect_same((len(page.items), page.has_more), expected, f"items and has_more of {arguments}")
             expect_same(page.total, total, f"the total of {arguments}")
             place = (page.limit, page.offset)
-            expect_same(place, (arguments["limit"], arguments.get("offset", 0)), f"the place of {arguments}")
+            expect_same(place, (arguments["limit"], arguments.get("offset", 0)), f"the position of {arguments}")
     first = await store.list_sessions(limit=10)
     second = await store.list_sessions(limit=10, cursor=first.next_cursor)
     expect_same(second.total, 40, "the total on a second page")
@@ -171,20 +171,22 @@ async def cursor_is_stable(harness: Harness) -> None:
     while page.has_more:
         await store.create_session(f"new-{number}", agent_type="agent")
         if number == 0:
-            await store.delete_session(seen[-1])  # The very session that the cursor points at.
+            await store.delete_session(seen[-1])  # Exactly the session that the cursor points at.
         number += 1
         page = await store.list_sessions(limit=10, cursor=page.next_cursor)
         seen += [it.session_id for it in page.items]
-    # One made in the same millisecond may come up among them.
+    # One created in the same millisecond may appear among them.
     old = [name for name in seen if not name.startswith("new-")]
-    expect_same(old, crowd, "the sessions that were there from the beginning")
+    expect_same(old, crowd, "the sessions that existed from the start")
 
 
 @check("S11", "filters see later changes")
 async def filters_follow_changes(harness: Harness) -> None:
     store = await harness.open()
     made = await store.create_session("a", agent_type="agent", user_id="u", tags=["old"], metadata={"k": "old"})
-    expect_same(await _ids(store, tags=["old"], metadata={"k": "old"}, user_id="u"), ["a"], "sessions before")
+    expect_same(
+        await _ids(store, tags=["old"], metadata={"k": "old"}, user_id="u"), ["a"], "sessions before the change"
+    )
     changed: dict[str, Any] = {
         "tags": ("new", "more"),
         "metadata": {"k": "new"},
@@ -205,12 +207,12 @@ async def counted_by_status(harness: Harness) -> None:
     await store.delete_session("s39")
     left = [it for it in crowd if it.session_id != "s39"]
     statuses: tuple[SessionStatus, ...] = get_args(SessionStatus)
-    listed = {status: len(await _ids(store, status=status)) for status in statuses}  # this puts an index right, too
+    listed = {status: len(await _ids(store, status=status)) for status in statuses}  # this also repairs an index
     expect_same(listed, {status: sum(it.status == status for it in left) for status in statuses}, "sessions listed")
     expect_same(await store.count_by_status(), listed, "sessions counted")
 
 
-@check("S11", "sessions are found by the beginning of their ids, where the store supports it")
+@check("S11", "sessions are found by id prefix, where the store supports it")
 async def found_by_prefix(harness: Harness) -> None:
     store = await harness.open()
     ids = ["a", "ab", "ab%", "ab1", "ab_2", "abc", "ab\u00e9", "ab\U0010ffff", "ab\U0010ffffx", "ac", "AB", "b"]
@@ -221,13 +223,13 @@ async def found_by_prefix(harness: Harness) -> None:
         if not store.finds_prefixes:
             fitting = [each for each in ids if each == text]
         found = await store.find_sessions(text, limit=100)
-        expect_same([it.session_id for it in found], fitting, f"sessions that begin with {text!r}")
+        expect_same([it.session_id for it in found], fitting, f"sessions that start with {text!r}")
         expect(all(it.custom_state is None for it in found), "a found session carries custom state")
     mine = [it.session_id for it in await store.find_sessions("ab", user_id="user-1", limit=1)]
     expect_same(mine, ["ab"], "the first session of a user")
 
 
-@check("input", "what is not the beginning of an id is refused")
+@check("input", "an invalid id prefix is rejected")
 async def odd_prefixes(harness: Harness) -> None:
     store = await harness.open()
     for bad in ("", "a" * 257, "a\nb"):
@@ -245,13 +247,13 @@ async def empty_store_has_an_empty_page(harness: Harness) -> None:
     expect_same(got, ([], 0, False, None), "the page")
 
 
-@check("S11", "a session with a thousand tags is found by the last one, can lose one, and is deleted as a whole")
+@check("S11", "a session with a thousand tags is found by the last, can drop one, and is deleted completely")
 async def a_thousand_tags(harness: Harness) -> None:
     store = await harness.open()
     tags = [f"tag-{number}" for number in range(1_000)]
     made = await store.create_session("a", agent_type="agent", tags=tags)
     expect_same(await _ids(store, tags=[tags[0], tags[-1]]), ["a"], "sessions with the first and the last tag")
     await store.save_state("a", msgspec.structs.replace(made, tags=tuple(tags[1:])))
-    expect_same(await _ids(store, tags=[tags[0]]), [], "sessions with a tag that was taken away")
+    expect_same(await _ids(store, tags=[tags[0]]), [], "sessions with a tag that was removed")
     await store.delete_session("a")
     expect_same(await _ids(store, tags=[tags[-1]]), [], "sessions with a tag of a deleted session")

@@ -1,4 +1,4 @@
-"""S12 and S2 under faults: whatever breaks at whichever verb, a write happened as a whole, once, or not at all."""
+"""S12 and S2 under faults: whatever fails at any verb, a write happens as a whole, once, or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..tools.operations import OPERATIONS, prepare
 check = STATE_STORE.check
 
 MAX_VERB_CALLS = 12
-"""No write may need more calls than this; it also ends the search for the last one."""
+"""No write may need more calls than this; it also limits the search for the last call."""
 
 
 async def _prepared(store: StateStore, operation: str, session_id: str) -> None:
@@ -29,13 +29,13 @@ async def _prepared(store: StateStore, operation: str, session_id: str) -> None:
 
 
 async def _view(store: StateStore, session_id: str) -> Any:
-    """Return the session and its fork, less what differs between equal histories."""
+    """Return the session and its fork, without what differs between equal histories."""
     fork = await portrait(store, f"{session_id}.fork")
     return [await portrait(store, session_id), anonymous(fork, session_id)]
 
 
 class Scene:
-    """What an operation looks like before, after, and in how many verb calls."""
+    """The data before and after an operation, and how many verb calls it makes."""
 
     def __init__(self, name: str, before: Any, after: Any, answer: Any, calls: int) -> None:
         self.name = name
@@ -45,7 +45,7 @@ class Scene:
         self.calls = calls
 
     def require_whole(self, view: Any, what: str) -> bool:
-        """Return whether the write happened; fails if it happened in part."""
+        """Return whether the write happened; fail if it happened in part."""
         if canonical(view) == canonical(self.after):
             return True
         if canonical(view) == canonical(self.before):
@@ -76,7 +76,7 @@ def anonymous_answer(answer: Any, session_id: str) -> Any:
 
 
 async def _strike(harness: Harness, scene: Scene, fault: Fault, at: int, *, times: int = 1) -> tuple[Plan, Any, bool]:
-    """Run a scene with a fault; returns the plan, the result or error, and whether the write happened."""
+    """Run a scene with a fault; return the plan, the result or error, and whether the write happened."""
     what = f"{scene.name} with {fault} at verb call {at}, {times} times"
     session_id = f"{scene.name}-{fault}-{at}-{times}"
     clean = await harness.open()
@@ -91,13 +91,13 @@ async def _strike(harness: Harness, scene: Scene, fault: Fault, at: int, *, time
         outcome = error
     except Exception as error:
         raise AssertionError(f"{what} raised {type(error).__name__}: {error}") from error
-    # A cancelled write may still be on its way; a closed store has nothing on its way.
+    # A cancelled write may still be in flight; a closed store has none in flight.
     await store.close()
     happened = scene.require_whole(await _view(clean, session_id), what)
     if not isinstance(outcome, BaseException):
         outcome = anonymous_answer(outcome, session_id)
         expect(happened, f"{what} returned {outcome!r} but did nothing")
-        expect_same(outcome, scene.answer, f"the answer of {what}")
+        expect_same(outcome, scene.answer, f"the result of {what}")
     return plan, outcome, happened
 
 
@@ -115,22 +115,22 @@ async def _strike_everywhere(harness: Harness, fault: Fault) -> None:
             raise AssertionError(f"{scene.name} needs more than {MAX_VERB_CALLS} verb calls")
 
 
-@check("S2", "a verb that fails leaves every write whole or undone", kind="faults")
+@check("S2", "a backend call that fails leaves every write whole or undone", kind="faults")
 async def fail_before_leaves_whole(harness: Harness) -> None:
     await _strike_everywhere(harness, "fail_before")
 
 
-@check("S2", "a verb whose reply is lost leaves every write whole or undone", kind="faults")
+@check("S2", "a backend call whose reply is lost leaves every write whole or undone", kind="faults")
 async def fail_after_leaves_whole(harness: Harness) -> None:
     await _strike_everywhere(harness, "fail_after")
 
 
-@check("S2", "a task cancelled before a verb leaves every write whole or undone", kind="faults")
+@check("S2", "a task cancelled before a backend call leaves every write whole or undone", kind="faults")
 async def cancel_before_leaves_whole(harness: Harness) -> None:
     await _strike_everywhere(harness, "cancel_before")
 
 
-@check("S2", "a task cancelled during a verb leaves every write whole or undone", kind="faults")
+@check("S2", "a task cancelled during a backend call leaves every write whole or undone", kind="faults")
 async def cancel_during_leaves_whole(harness: Harness) -> None:
     await _strike_everywhere(harness, "cancel_during")
 
@@ -148,17 +148,17 @@ async def lost_reply_is_found_out(harness: Harness) -> None:
                 f"{scene.name}: the reply to verb call {at} was lost, and so was the commit",
             )
             if happened:
-                expect_same(outcome, scene.answer, f"the answer of {scene.name} with a lost reply at call {at}")
+                expect_same(outcome, scene.answer, f"the result of {scene.name} with a lost reply at call {at}")
 
 
-@check("S12", "the fate of a commit is found out even if the reply to that question is lost as well", kind="faults")
+@check("S12", "the outcome of a commit is determined even if the reply to that query is also lost", kind="faults")
 async def two_lost_replies_are_found_out(harness: Harness) -> None:
     async for scene in _scenes(harness):
         if scene.name != "save_state_and_promote_staging":
             continue
         _, outcome, happened = await _strike(harness, scene, "fail_after", scene.calls, times=2)
-        expect(happened, "the replies to a commit and to the question after it were lost, and so was the commit")
-        expect_same(outcome, scene.answer, "the answer of a commit with two lost replies")
+        expect(happened, "the replies to a commit and to the query after it were lost, and so was the commit")
+        expect_same(outcome, scene.answer, "the result of a commit with two lost replies")
 
 
 @check("S12", "a store keeps working after any fault", kind="faults")
@@ -174,7 +174,7 @@ async def store_goes_on_after_faults(harness: Harness) -> None:
         task = asyncio.create_task(_perform("append_messages", store, session_id))
         with suppress(StoreUnavailable, asyncio.CancelledError):
             await task
-        expect(plan.struck, "the fault did not strike")
+        expect(plan.struck, "the fault did not happen")
         count = await store.get_message_count(session_id)
         expect_same(await store.append_messages(session_id, [{"role": "user"}]), count + 1, "the count after a fault")
         before = await store.load_state(session_id)
@@ -182,11 +182,11 @@ async def store_goes_on_after_faults(harness: Harness) -> None:
         await _perform("save_state_and_promote_staging", store, session_id)
         after = await store.load_state(session_id)
         assert after is not None
-        expect_same(after.version - before.version, 1, "how far the commit after a fault moved the version")
+        expect_same(after.version - before.version, 1, "by how much the commit after a fault raised the version")
         await store.close()
 
 
-@check("S2", "a process that dies before or after any verb leaves every write whole or undone", kind="faults")
+@check("S2", "a process that dies before or after any backend call leaves every write whole or undone", kind="faults")
 async def death_leaves_whole(harness: Harness) -> None:
     spec = spec_of(harness)
     store = await harness.open()
@@ -210,4 +210,4 @@ async def death_leaves_whole(harness: Harness) -> None:
         what = f"{scene.name} with {case['fault']} at verb call {case['at']}"
         happened = scene.require_whole(await _view(store, case["session_id"]), what)
         if case["fault"] == "kill_after" and case["at"] == scene.calls:
-            expect(happened, f"{what}: the write was acknowledged and is gone")
+            expect(happened, f"{what}: the write was acknowledged but is lost")

@@ -1,6 +1,6 @@
-"""S13: what a write costs does not depend on what is there.
+"""S13: what a write costs does not depend on what is stored.
 
-Measured in what passes the verbs, and in what is written behind them where a harness can tell; never by a clock.
+Measured in the bytes that pass the verbs, and in the bytes written where a harness can tell; never by a clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Act = Callable[[StateStore, str], Awaitable[Any]]
 
 
 def weight(value: Any) -> int:
-    """About how many bytes a value would take on a wire."""
+    """Return about how many bytes a value would take on the wire."""
     if isinstance(value, str | bytes):
         return len(value)
     if isinstance(value, dict):
@@ -35,7 +35,7 @@ def weight(value: Any) -> int:
 
 
 async def weighed(store: StateStore, act: Act, session_id: str) -> int:
-    """Return what passes between the store and its backend while it does this, in both directions."""
+    """Return how many bytes pass between the store and its backend during an action, in both directions."""
     total = 0
 
     def wrapped(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -54,7 +54,7 @@ async def weighed(store: StateStore, act: Act, session_id: str) -> int:
 
 
 async def _big_session(store: StateStore, session_id: str, size: int) -> None:
-    """A session whose history and state grow with `size`."""
+    """Create a session whose history and state grow with `size`."""
     custom = {
         "items": [f"item {n}" for n in range(size)],
         "o": {f"member {n}": n for n in range(size)},
@@ -74,7 +74,7 @@ async def _is_flat(harness: Harness, what: str, act: Act) -> None:
     for size in sizes:
         session_id = f"session-{size}"
         await _big_session(maker, session_id, size)
-        # A store object that knows nothing yet: its reads count as well.
+        # A new store object without caches: its reads also count.
         costs[size] = await weighed(await harness.open(), act, session_id)
     small, large = costs[sizes[0]], costs[sizes[1]]
     expect(large <= small * 1.5 + 200, f"{what} moved {small} bytes in a small session and {large} in a big one")
@@ -102,7 +102,7 @@ async def commit_is_flat(harness: Harness) -> None:
     await _is_flat(harness, "a commit", act)
 
 
-@check("S13", "commits, appends and merges write what changed, measured in stored bytes, not what is already there")
+@check("S13", "commits, appends and merges store only the bytes that changed, not what already exists")
 async def written_is_flat(harness: Harness) -> None:
     store = await harness.open()
     ops = writes(push("items", items=["new"]), add("n"), put("o", "new", value=1))

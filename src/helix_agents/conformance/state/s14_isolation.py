@@ -32,7 +32,7 @@ ALIKE = (
     "a\\",
     "a'",
 )
-"""Ids that a careless key scheme, collation or pattern would take for each other."""
+"""Ids that a careless key scheme, collation or pattern would confuse."""
 
 
 @check("S14", "sessions with similar ids do not share anything")
@@ -67,7 +67,7 @@ async def writes_stay_in_their_session(harness: Harness) -> None:
         expect_same(await dump_session(store, "bystander"), before, f"a bystander of {name}")
 
 
-@check("S14", "another application on the same backend sees nothing and disturbs nothing")
+@check("S14", "another application on the same backend sees none of the data and does not affect it")
 async def neighbours_stay_apart(harness: Harness) -> None:
     store = await harness.open()
     neighbour = await harness.open_neighbour()
@@ -77,13 +77,13 @@ async def neighbours_stay_apart(harness: Harness) -> None:
     newest = await store.get_latest_checkpoint("a")
     assert newest is not None
     before = await dump(store)
-    expect_same(await dump(neighbour), {}, "what the neighbour sees")
-    with raises(SessionNotFound, "a write of the neighbour"):
+    expect_same(await dump(neighbour), {}, "what the other application sees")
+    with raises(SessionNotFound, "a write of the other application"):
         await neighbour.append_messages("a", [user("x")])
-    with raises(RunNotFound, "a change of a run by the neighbour"):
+    with raises(RunNotFound, "a change of a run by the other application"):
         await neighbour.update_run_status("run-of-a", "completed")
     await prepare(neighbour, "a")
-    with raises(CheckpointNotFound, "a restore by the neighbour"):
+    with raises(CheckpointNotFound, "a restore by the other application"):
         await neighbour.restore_checkpoint("a", newest.checkpoint_id)
     await neighbour.delete_session("a")
     expect_same(await dump(store), before, "all data of the first application")

@@ -13,14 +13,14 @@ from ..tools.operations import prepare
 check = STATE_STORE.check
 
 
-@check("S15", "processes that open a new database at once all succeed", kind="processes")
+@check("S15", "processes that open a new database concurrently all succeed", kind="processes")
 async def many_open_at_once(harness: Harness) -> None:
     spec = harness.fresh_child_spec()
     if spec is None:
         raise NotApplicable("there is no schema to migrate, or no second process to do it")
     async with crew(harness, harness.options.openers, spec=spec) as workers:
         answers = await workers.run("create", [{"session_id": f"a{n}"} for n in range(len(workers))])
-        expect_same(answers, ["created"] * len(workers), "what the processes could do then")
+        expect_same(answers, ["created"] * len(workers), "the results of the processes")
 
 
 @check("S15", "a database that is newer than the code is rejected and left unchanged")
@@ -39,7 +39,7 @@ async def newer_schema_is_refused(harness: Harness) -> None:
     expect_same(await dump(await harness.reopen()), before, "all data")
 
 
-@check("S15", "everything is as it was after reopening")
+@check("S15", "all data is unchanged after reopening the store")
 async def everything_survives_reopening(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")

@@ -17,7 +17,7 @@ check = STATE_STORE.check
 
 NOW = 1_000_000
 FAR = 4_000_000_000_000
-"""Later than any clock that runs the kit."""
+"""Later than the time of any machine that runs the kit."""
 
 
 async def _claimable(store: StateStore, now: int = NOW, **options: Any) -> list[str]:
@@ -25,7 +25,7 @@ async def _claimable(store: StateStore, now: int = NOW, **options: Any) -> list[
 
 
 async def _begin(store: StateStore, session_id: str, lease_until: int | None, **options: Any) -> None:
-    """A session with a run that has this lease."""
+    """Create a session with a run that has this lease."""
     await store.create_session(session_id, **{"agent_type": "agent", **options})
     await store.create_run(session_id, f"run-{session_id}", lease_until=lease_until)
 
@@ -44,7 +44,7 @@ async def _suspend(store: StateStore, session_id: str, *calls: PendingClientTool
     await store.save_state(session_id, plain_state(session_id, **options))
 
 
-@check("S16", "sessions whose questions are all answered or expired are found, and those that still wait are not")
+@check("S16", "sessions are found once all their questions have responses or have expired, and not before")
 async def answered_and_expired(harness: Harness) -> None:
     store = await harness.open()
     await _suspend(store, "asks", _call("c1"))
@@ -82,44 +82,44 @@ async def answered_and_expired(harness: Harness) -> None:
     expect_same(page[0].run, await store.get_current_run("deadline"), "the run that comes with a session")
 
 
-@check("S16", "the time at which a session is due follows answers, statuses, restores and forks")
+@check("S16", "the time at which a session is due follows responses, statuses, restores and forks")
 async def due_follows_the_session(harness: Harness) -> None:
     store = await harness.open()
     await _suspend(store, "a", _call("c1"))
     now = await _now(store)
-    expect_same(await _claimable(store, FAR), [], "what is found while a question waits")
+    expect_same(await _claimable(store, FAR), [], "what is found while a question is pending")
     await _suspend(store, "a", _call("c1", submitted_at=now))
-    expect_same(await _claimable(store, await _now(store)), ["a"], "what is found once it is answered")
+    expect_same(await _claimable(store, await _now(store)), ["a"], "what is found once it has a response")
     state = plain_state("a", status="suspended_client_tool")
     done = await store.save_state_and_promote_staging("a", state, [user("x")], meta())
     expect_same(await _claimable(store, await _now(store)), ["a"], "what is found after a commit")
     for status in ("active", "completed", "failed"):
         await store.update_status("a", status)
-        expect_same(await _claimable(store, FAR), [], f"what is found of a session that is {status}")
+        expect_same(await _claimable(store, FAR), [], f"what is found for a session that is {status}")
     await store.restore_checkpoint("a", done.checkpoint_id)
     expect_same(await _claimable(store, await _now(store)), ["a"], "what is found after a restore")
     await store.compare_and_set_status("a", "suspended_client_tool", "interrupted")
-    expect_same(await _claimable(store, FAR), [], "what is found of an interrupted session")
+    expect_same(await _claimable(store, FAR), [], "what is found for an interrupted session")
     await store.fork_session("a", "b", checkpoint_id=done.checkpoint_id)
-    expect_same(await _claimable(store, await _now(store)), ["b"], "what is found of a fork")
+    expect_same(await _claimable(store, await _now(store)), ["b"], "what is found for a fork")
     await store.delete_session("b")
     await store.update_status("a", "active")
     await store.update_status("a", "suspended_step_partial")
     expect_same(await _claimable(store, await _now(store)), ["a"], "what is found after update_status")
     await store.update_status("a", "active")
     swapped = await store.compare_and_set_status("a", "active", "suspended_client_tool", error="e")
-    expect(swapped.ok, "a swap was refused")
+    expect(swapped.ok, "a swap was rejected")
     expect_same(await _claimable(store, await _now(store)), ["a"], "what is found after a swap")
     await store.create_run("a", "run-later", lease_until=FAR)
     expect_same(await _claimable(store, FAR - 1), [], "what is found while a run closes the session")
-    expect_same(await _claimable(store, FAR), ["a"], "what is found if it never did")
+    expect_same(await _claimable(store, FAR), ["a"], "what is found if the run never closes it")
     await store.update_run_status("run-later", "suspended_client_tool")
-    expect_same(await _claimable(store, FAR), ["a"], "what is found once it has")
+    expect_same(await _claimable(store, FAR), ["a"], "what is found once the run has closed it")
     await store.delete_session("a")
-    expect_same(await _claimable(store, FAR), [], "what is found of a deleted session")
+    expect_same(await _claimable(store, FAR), [], "what is found for a deleted session")
 
 
-@check("S16", "a page that begins at a cursor continues the one before it, whatever was claimed in between")
+@check("S16", "a page that starts at a cursor continues the previous page, whatever was claimed in between")
 async def due_in_pages(harness: Harness) -> None:
     store = await harness.open()
     for number in range(12):
@@ -133,10 +133,10 @@ async def due_in_pages(harness: Harness) -> None:
     cursor: str | None = None
     while True:
         page = await store.list_due(now, limit=4, cursor=cursor)
-        expect_same((page.total, page.limit), (None, 4), "what a page says of itself")
+        expect_same((page.total, page.limit), (None, 4), "has_more and cursor of a page")
         pages += [it.session.session_id for it in page.items]
         if len(pages) == 8:
-            # The entry that the cursor stands behind is taken by another worker.
+            # Another worker claims the entry right before the cursor.
             await store.update_run_status(f"run-{pages[-1]}", "running", lease_until=FAR)
             await store.update_run_status(f"run-{pages[0]}", "completed")
         cursor = page.next_cursor
@@ -149,10 +149,10 @@ async def due_in_pages(harness: Harness) -> None:
     expect_same(rest, [it for it in everything if it not in (pages[0], pages[7])][3:], "a page by cursor")
 
 
-@check("S16", "the next moment at which a session becomes due is known")
+@check("S16", "the store returns the next time at which a session becomes due")
 async def next_moment(harness: Harness) -> None:
     store = await harness.open()
-    expect_same(await store.next_due(0), None, "the next moment of an empty store")
+    expect_same(await store.next_due(0), None, "the next due time of an empty store")
     await _begin(store, "alive", FAR)
     await _begin(store, "later", FAR + 50)
     await _begin(store, "released", 0)
@@ -160,11 +160,11 @@ async def next_moment(harness: Harness) -> None:
     await _suspend(store, "asks", _call("c1"))
     now = await _now(store)
     for moment, expected in ((now, FAR), (FAR - 1, FAR), (FAR, FAR + 20), (FAR + 20, FAR + 50), (FAR + 50, None)):
-        expect_same(await store.next_due(moment), expected, f"the next moment after {moment - FAR}")
+        expect_same(await store.next_due(moment), expected, f"the next due time after {moment - FAR}")
 
 
 async def _now(store: StateStore) -> int:
-    """Return the time of the store's clock, at least."""
+    """Return a time that is not before the store's clock."""
     session_id = f"clock-{time.time_ns()}"
     made = await store.create_session(session_id, agent_type="clock")
     await store.delete_session(session_id)
@@ -196,9 +196,9 @@ async def waiting_and_lapsed(harness: Harness) -> None:
     unclosed = [f"is-{rest}" for rest in rests]
     expected = ["waits", "waits-too", "long-ago", *unclosed, "lapsed", "now"]
     found = await _claimable(store)
-    # Those that have no lease wait since their runs began, which may have been in the same millisecond.
+    # Sessions without a lease wait since their runs started, which may be the same millisecond.
     expect_same(sorted(found[:2]), expected[:2], "the sessions that wait")
-    expect_same(found[2:], expected[2:], "the sessions whose lease is over")
+    expect_same(found[2:], expected[2:], "the sessions whose lease has expired")
     expect_same(sorted(await _claimable(store, 6)), ["waits", "waits-too"], "the sessions that waited earlier")
     again = await harness.reopen()
     expect_same(await _claimable(again), found, "the sessions as another process finds them")
@@ -221,15 +221,15 @@ async def claimable_follows_the_run(harness: Harness) -> None:
     await store.update_run_status("run-a", "suspended_step_partial")
     expect_same(await _claimable(store), [], "what is found while the run is suspended")
     await store.update_run_status("run-a", "running")
-    expect_same(await _claimable(store), ["a"], "what is found when it goes on")
+    expect_same(await _claimable(store), ["a"], "what is found when it continues")
     await store.create_run("a", "run-b", lease_until=NOW + 5)
     expect_same(await _claimable(store), [], "what is found while a later run lives")
     await store.update_run_status("run-b", "completed")
     expect_same(await _claimable(store), [], "what is found when the later run has ended")
     await store.create_run("a", "run-c", lease_until=3)
-    expect_same(await _claimable(store), ["a"], "what is found when the last run has lapsed")
+    expect_same(await _claimable(store), ["a"], "what is found when the lease of the last run has expired")
     await store.delete_session("a")
-    expect_same(await _claimable(store), [], "what is found of a deleted session")
+    expect_same(await _claimable(store), [], "what is found for a deleted session")
 
 
 @check("S16", "claimable sessions can be filtered by agent and status, come in pages, and are complete")
@@ -242,9 +242,9 @@ async def claimable_by_agent_and_status(harness: Harness) -> None:
     both = await _claimable(store, agent_types=("agent-0", "agent-2", "agent-9"), limit=3)
     expect_same(both, ["s0", "s2", "s3"], "the first three of two agents")
     rest = await _claimable(store, agent_types=("agent-0", "agent-2"), limit=3, offset=3)
-    expect_same(rest, ["s5", "s6", "s8"], "those behind them")
+    expect_same(rest, ["s5", "s6", "s8"], "those after them")
     portions = [it for offset in (0, 4, 8, 12) for it in await _claimable(store, limit=4, offset=offset)]
-    expect_same(portions, [f"s{number}" for number in range(9)], "all, in portions")
+    expect_same(portions, [f"s{number}" for number in range(9)], "all, in pages")
     expect_same(await _claimable(store, agent_types=[]), [], "those of no agent")
     await store.update_status("s0", "completed")
     await store.update_status("s1", "failed")
@@ -260,7 +260,7 @@ async def claimable_by_agent_and_status(harness: Harness) -> None:
     expect(first.custom_state is None, "a session that was found carries custom state")
 
 
-@check("input", "odd questions for claimable sessions are refused, and asking changes nothing")
+@check("input", "invalid queries for claimable sessions are rejected, and a query changes nothing")
 async def odd_questions_for_claimable(harness: Harness) -> None:
     store = await harness.open()
     await _begin(store, "a", 1)

@@ -1,4 +1,4 @@
-"""S17: the end of a conversation is put aside as a branch, comes back exactly, and costs its own size."""
+"""S17: the end of a conversation is stored as a branch, can be restored exactly, and costs its own size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_THE_MOMENT = ("version", "updated_at", "interrupt_flag", "owner_epoch")
 
 
 async def _view(store: StateStore, session_id: str = "a") -> Any:
-    """Return all that a branch must bring back."""
+    """Return all that switching to a branch must restore."""
     found = await dump_session(store, session_id)
     assert found is not None
     state = {name: value for name, value in found["state"].items() if name not in OF_THE_MOMENT}
@@ -32,7 +32,7 @@ async def _view(store: StateStore, session_id: str = "a") -> Any:
 
 
 async def _suspended(store: StateStore, session_id: str = "a", turns: int = 3) -> None:
-    """A session of several turns that waits for an answer in the middle of a step."""
+    """Create a session of several turns that waits for a response in the middle of a step."""
     await store.create_session(session_id, agent_type="agent", custom_state={"items": [0], "o": {}, "n": 0, "p": "x"})
     for turn in range(1, turns + 1):
         ops = writes(push("items", items=[turn]), put("o", f"m{turn}", value=[turn]), add("n"), put("p", value=[turn]))
@@ -51,12 +51,12 @@ async def _suspended(store: StateStore, session_id: str = "a", turns: int = 3) -
 
 
 async def _rested(store: StateStore) -> Any:
-    """Return what a branch brings back that nothing runs."""
+    """Return what switching to a branch restores if no run is active."""
     await store.update_status("a", "completed")
     return await _view(store)
 
 
-@check("S17", "a branch brings back messages, custom state, status, staging and checkpoints exactly")
+@check("S17", "switching to a branch restores messages, custom state, status, staging and checkpoints exactly")
 async def branch_comes_back(harness: Harness) -> None:
     store = await harness.open()
     await _suspended(store)
@@ -78,12 +78,12 @@ async def branch_comes_back(harness: Harness) -> None:
             await store.switch_branch("a", f"branch-{kept}", expected_version=version)
             expect_same(await _view(store), left, "the other branch")
             await store.switch_branch("a", target.branch_id)
-            expect(first.message_id is not None, "a branch does not know where it parts")
+            expect(first.message_id is not None, "a branch does not name its start")
     async for reader in readers(harness, store):
-        expect_same(await _view(reader), before, "the session in the end")
+        expect_same(await _view(reader), before, "the session at the end")
 
 
-@check("S17", "custom state returns to the point; runs, refs, flag and labels stay")
+@check("S17", "branching resets custom state to the branch point; runs, refs, flag and labels stay")
 async def point_is_exact(harness: Harness) -> None:
     store = await harness.open()
     await prepare(store, "a")
@@ -94,12 +94,12 @@ async def point_is_exact(harness: Harness) -> None:
     await store.save_state("a", labelled)
     point = BranchPoint("branch-new", oldest.checkpoint_id, 3)
     done = await store.branch_session("a", point, labelled, [user("new")], turn_meta(1), expected_version=4)
-    expect_same((done.new_version, done.message_count), (5, 4), "the answer")
+    expect_same((done.new_version, done.message_count), (5, 4), "the returned branch")
     after = await dump_session(store, "a")
     assert before is not None
     assert after is not None
     assert then is not None
-    expect_same(after["state"]["custom_state"], then.state.custom_state, "custom state at the point")
+    expect_same(after["state"]["custom_state"], then.state.custom_state, "custom state at the branch point")
     expect_same((after["staged"], after["checkpoint_total"]), ({}, 2), "staged rows and checkpoints")
     for part in ("flag", "runs", "refs"):
         expect_same(after[part], before[part], part)
@@ -109,7 +109,7 @@ async def point_is_exact(harness: Harness) -> None:
     expect_same((back.metadata, back.tags, back.status), ({"title": "t"}, ("x",), "interrupted"), "labels and status")
 
 
-@check("S17", "branches of branches come back from anywhere")
+@check("S17", "branches of branches can be switched to from any branch")
 async def branches_of_branches(harness: Harness) -> None:
     store = await harness.open()
     await _suspended(store)
@@ -130,10 +130,10 @@ async def branches_of_branches(harness: Harness) -> None:
     for name in (*names, *reversed(names), names[0], names[2], names[1], names[3]):
         await store.switch_branch("a", name)
         expect_same(await _view(store), ends[name], f"branch {name}")
-    expect_same(sum(it.is_active for it in await store.list_branches("a")), 2, "branches on the way to the last one")
+    expect_same(sum(it.is_active for it in await store.list_branches("a")), 2, "branches on the path to the last one")
 
 
-@check("S17", "messages that are appended with a switch follow those of the branch, and nowhere else")
+@check("S17", "messages appended with a switch follow the messages of that branch and appear in no other")
 async def appended_with_a_switch(harness: Harness) -> None:
     store = await harness.open()
     await _suspended(store)
@@ -150,26 +150,26 @@ async def appended_with_a_switch(harness: Harness) -> None:
     expect_same((await _view(store))["messages"], [*original["messages"], user("since then")], "the branch, later")
 
 
-@check("S17", "siblings share a message; of each group one is active; a branch without messages is not kept")
+@check("S17", "siblings share a message, one of each group is active, and a branch without messages is dropped")
 async def siblings_are_listed(harness: Harness) -> None:
     store = await harness.open()
     await _suspended(store)
-    expect_same(await store.list_branches("a"), [], "branches of a session that was never left")
+    expect_same(await store.list_branches("a"), [], "branches of a session that was never branched")
     for number in range(3):
         await branch(store, "a", 2, branch_id=f"branch-{number}")
     found = await store.list_branches("a")
-    expect_same([it.message_id for it in found], ["message 2"] * 4, "where they part")
+    expect_same([it.message_id for it in found], ["message 2"] * 4, "where they start")
     expect_same([it.is_active for it in found], [False, False, False, True], "which is active")
     expect_same([it.message_count for it in found], [6, 4, 4, 4], "how long the conversations are")
     await store.truncate_messages("a", 2)
     done = await branch(store, "a", 2, branch_id="branch-3")
-    expect_same(done.branch_id, "branch-2", "the active branch after an empty end was left")
+    expect_same(done.branch_id, "branch-2", "the active branch after leaving one without messages")
     expect_same(len(await store.list_branches("a")), 4, "branches")
     with raises(InvalidArgument, "a branch that does not exist"):
         await store.switch_branch("a", "branch-3")
 
 
-@check("S17", "when many branch a conversation at one version, exactly one succeeds", kind="tasks")
+@check("S17", "when many callers branch a conversation at one version, exactly one succeeds", kind="tasks")
 async def one_leaves(harness: Harness) -> None:
     stores = [await harness.open() for _ in range(4)]
     await _suspended(stores[0])
@@ -251,7 +251,7 @@ async def wrong_is_refused(harness: Harness) -> None:
     expect_same(await dump(store), before, "all data")
 
 
-@check("S17", "a restore drops branches that begin later, a fork has none, and other branches stay intact")
+@check("S17", "a restore drops branches that start later, a fork has none, and other branches stay intact")
 async def restore_and_fork_of_branches(harness: Harness) -> None:
     store = await harness.open()
     await _suspended(store)
@@ -261,7 +261,7 @@ async def restore_and_fork_of_branches(harness: Harness) -> None:
     await branch(store, "a", 2, branch_id="early")
     fork = await store.fork_session("a", "b")
     expect_same(await store.list_branches("b"), [], "branches of the fork")
-    expect(fork.forked_from is not None, "the fork does not know its origin")
+    expect(fork.forked_from is not None, "the fork does not name its origin")
     with raises(CheckpointNotFound, "a checkpoint of a branch that is not active"):
         await store.restore_checkpoint("a", early.checkpoint_id)
     await store.switch_branch("a", late)
@@ -278,10 +278,10 @@ async def restore_and_fork_of_branches(harness: Harness) -> None:
 async def deleted_with_its_session(harness: Harness) -> None:
     store, name = await harness.open(), "unmistakable-session"
     await prepare_branched(store, name)
-    expect_same(await store.list_orphans(), [], "rows that look as if nobody owned them")
+    expect_same(await store.list_orphans(), [], "rows that look unowned")
     await store.delete_session(name)
     await store.create_session(name, agent_type="agent")
-    expect_same(await store.list_branches(name), [], "branches of a session made again")
+    expect_same(await store.list_branches(name), [], "branches of a recreated session")
     await store.delete_session(name)
     traces = await harness.traces(name)
     if traces is None:
@@ -325,5 +325,5 @@ async def branching_is_flat(harness: Harness) -> None:
 
         costs[size] = await weighed(await harness.open(), act, session_id)
     small, large = costs[10], costs[1000]
-    expect(large <= small * 1.5 + 200, f"leaving moved {small} bytes after 10 messages and {large} after 1,000")
+    expect(large <= small * 1.5 + 200, f"branching moved {small} bytes after 10 messages and {large} after 1,000")
     expect_same(plain(await maker.list_branches("session-10"))[0]["is_active"], True, "the first branch is active")

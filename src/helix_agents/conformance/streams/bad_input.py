@@ -1,4 +1,4 @@
-"""Bad input to streams is refused with an error of the library's own tree, and the stream goes on as it was."""
+"""Bad input to streams is rejected with one of the library's errors, and the stream stays unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ODD_COUNTS: tuple[Any, ...] = (None, "1", 1.0, True, -1, 2**53, 2**63 - 1, 2**63
 ODD_IDS: tuple[Any, ...] = ("", "x" * 257, "a\x00b", "\ud800", "{a}", None, 5)
 
 
-@check("input", "steps and cursors that are none are refused, and nothing is dropped")
+@check("input", "invalid steps and cursors are rejected, and nothing is dropped")
 async def odd_numbers_are_refused(harness: Harness) -> None:
     manager = await harness.open_streams()
     await write(manager, "s", ["a", "b"], step=1)
@@ -31,7 +31,7 @@ async def odd_numbers_are_refused(harness: Harness) -> None:
     expect_same([stored.sequence for stored in await manager.get_all_chunks("s")], [1, 2], "sequences")
 
 
-@check("input", "chunks that cannot be stored are refused when they are written, and the writer goes on")
+@check("input", "chunks that cannot be stored are rejected when they are written, and the writer continues")
 async def odd_chunks_are_refused(harness: Harness) -> None:
     manager = await harness.open_streams()
     async with await manager.create_writer("s", "run", "agent") as writer:
@@ -39,13 +39,13 @@ async def odd_chunks_are_refused(harness: Harness) -> None:
             with raises(InvalidArgument, f"a chunk of step {odd}"):
                 await writer.write(chunk("odd", step=odd))
         for value in (10**5000, "\ud83d\ude00", float("nan"), {1: 2}):
-            with raises(NotSerializable, f"a chunk with a {type(value).__name__} that JSON does not bring back"):
+            with raises(NotSerializable, f"a chunk with a {type(value).__name__} that does not survive JSON encoding"):
                 await writer.write(chunk("odd", value=value))
         await writer.write(chunk("fine"))
         expect_same(await writer.flush(), 1, "the sequence")
 
 
-@check("input", "ids that no stream may have are refused everywhere")
+@check("input", "invalid stream ids are rejected everywhere")
 async def odd_ids_are_refused(harness: Harness) -> None:
     manager = await harness.open_streams()
     for odd in ODD_IDS:

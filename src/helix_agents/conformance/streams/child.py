@@ -25,7 +25,7 @@ from .sample import chunk, name_of
 
 @asynccontextmanager
 async def child(harness: Harness, mode: str, **params: Any) -> AsyncIterator[Process]:
-    """A child process at work, killed in the end."""
+    """Yield a running child process; kill it at the end."""
     spec = harness.stream_child_spec()
     if spec is None:
         raise NotApplicable("the data lives in one process")

@@ -1,6 +1,6 @@
-"""Faults at the verbs of a stream manager: the call never arrives, or it does and the reply is lost.
+"""Faults at the verbs of a stream manager: either the call or its reply is lost.
 
-A manager built on `StreamManagerBase` names its verbs in `VERBS`; one that is not gets `NotApplicable`.
+A manager built on `StreamManagerBase` names its verbs in `VERBS`; any other raises `NotApplicable`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def faulty(choose: Callable[[int], StreamFault]) -> Wrapper:
 
 
 def counting(calls: list[int]) -> Wrapper:
-    """Return a wrapper that notes how many chunks each append carried."""
+    """Return a wrapper that records how many chunks each append contained."""
 
     def wrapper(verb: Verb) -> Verb:
         async def call(*args: Any, **kwargs: Any) -> Any:

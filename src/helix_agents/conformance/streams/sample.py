@@ -1,4 +1,4 @@
-"""Small words for the stream checks: chunks with a name, writing some, reading some, waiting without sleeping."""
+"""Small functions for the stream checks: named chunks, writing, reading, waiting without sleeping."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, TypeVar
 from ...streams.contract import StoredChunk, StreamManager, StreamReader, StreamWriter
 
 PATIENCE_SECONDS = 60
-"""How long a check waits for something that must happen before it calls it lost."""
+"""How long a check waits for something that must happen before it fails."""
 
 T = TypeVar("T")
 Seen = list[tuple[int, str]]
 
 
 def chunk(name: str, **members: Any) -> dict[str, Any]:
-    """Return a chunk that can be told from others."""
+    """Return a chunk with a name."""
     return {"type": "text_delta", "delta": name, **members}
 
 
 def names(prefix: str, count: int, start: int = 0) -> list[str]:
-    """`prefix.0`, `prefix.1`, ..."""
+    """Return `prefix.0`, `prefix.1`, ..."""
     return [f"{prefix}.{number}" for number in range(start, start + count)]
 
 
@@ -32,12 +32,12 @@ def name_of(found: dict[str, Any]) -> str:
 
 
 async def soon(awaitable: Awaitable[T]) -> T:
-    """Return the result, or a failure if it does not come at all."""
+    """Return the result; fail if it does not arrive in time."""
     return await asyncio.wait_for(awaitable, PATIENCE_SECONDS)
 
 
 async def write(manager: StreamManager, stream_id: str, wanted: Iterable[str], *, step: int = 0) -> int:
-    """Write chunks with these names by a writer of their own; the last sequence."""
+    """Write chunks with these names through a new writer; return the last sequence."""
     async with await manager.create_writer(stream_id, "run", "agent") as writer:
         for name in wanted:
             await writer.write(chunk(name, step=step))
@@ -45,7 +45,7 @@ async def write(manager: StreamManager, stream_id: str, wanted: Iterable[str], *
 
 
 async def write_to(writer: StreamWriter, wanted: Iterable[str]) -> int:
-    """Write chunks with these names; the last sequence."""
+    """Write chunks with these names; return the last sequence."""
     for name in wanted:
         await writer.write(chunk(name))
     return await writer.flush()
@@ -63,7 +63,7 @@ async def reader_of(manager: StreamManager, stream_id: str, cursor: int | None =
 
 
 async def read_all(reader: StreamReader) -> Seen:
-    """Return everything until the stream comes to its end."""
+    """Return everything until the stream ends."""
     return await soon(_drain(reader))
 
 
@@ -72,8 +72,8 @@ async def _drain(reader: StreamReader) -> Seen:
 
 
 async def read_some(reader: StreamReader, count: int) -> Seen:
-    """Return the next chunks, exactly so many."""
-    # One timer for all of them: some runtimes limit timers, and keep those that were cancelled until their time.
+    """Return exactly this many next chunks."""
+    # One timer for all of them: some runtimes limit timers, and count cancelled ones until their time.
     return await soon(_take(reader, count))
 
 
@@ -92,7 +92,7 @@ async def kept(manager: StreamManager, stream_id: str) -> Seen:
 
 
 def named(rows: Sequence[StoredChunk]) -> Seen:
-    """Sequences and names."""
+    """Return sequences and names."""
     return [(row.sequence, name_of(row.chunk)) for row in rows]
 
 
@@ -103,7 +103,7 @@ def numbered(wanted: Sequence[str], first: int = 1) -> Seen:
 
 @asynccontextmanager
 async def reading(reader: StreamReader) -> AsyncIterator[asyncio.Task[Seen]]:
-    """A task that reads everything in the background and is waiting for more when the block begins."""
+    """Yield a task that reads everything in the background and waits for more when the block starts."""
     task = asyncio.create_task(_drain(reader))
     await turns()
     try:

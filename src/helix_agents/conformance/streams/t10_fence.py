@@ -30,14 +30,14 @@ CHANGES: dict[str, Change] = {
 
 
 async def refused(change: Awaitable[object]) -> StreamFenced:
-    """Return the error of a change that must be refused."""
+    """Return the error of a change that must be rejected."""
     with raises(StreamFenced, "a change by an owner that was replaced") as caught:
         await soon(change)
     assert isinstance(caught.error, StreamFenced)
     return caught.error
 
 
-@check("T10", "a writer with a smaller fence is refused and stores nothing, and finds out at the next flush")
+@check("T10", "a writer with a smaller fence stores nothing and gets the error at the next flush")
 async def old_writer(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     old = await streams.create_writer("s", "old", "agent", fence=1)
@@ -50,7 +50,7 @@ async def old_writer(harness: Harness) -> None:
     expect_same(await kept(other, "s"), numbered([*names("old", 2), "new"]), "the chunks")
 
 
-@check("T10", "every change with a smaller fence is refused and leaves the stream as it is")
+@check("T10", "every change with a smaller fence is rejected and leaves the stream unchanged")
 async def old_changes(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     await streams.create_writer("s", "run", "agent", fence=7)
@@ -82,7 +82,7 @@ async def raised(harness: Harness) -> None:
     expect_same(info and info.fence, fence + 1, "the fence after a reset without one")
 
 
-@check("T10", "a delete with a smaller fence is refused and leaves the stream as it is")
+@check("T10", "a delete with a smaller fence is rejected and leaves the stream unchanged")
 async def deleted(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     for fence in (7, 8):
@@ -95,10 +95,10 @@ async def deleted(harness: Harness) -> None:
         expect_same(await kept(streams, "s"), numbered(names("a", 2)), "the chunks")
         await other.delete_stream("s", fence=fence)
         await other.delete_stream("s", fence=fence)
-        expect(await streams.get_stream_info("s") is None, f"the stream is there, deleted with fence {fence}")
+        expect(await streams.get_stream_info("s") is None, f"the stream still exists, deleted with fence {fence}")
 
 
-@check("T10", "calls without a fence are not affected, and the same fence serves many writers")
+@check("T10", "calls without a fence are not affected, and many writers may share one fence")
 async def without(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     first = await streams.create_writer("s", "run", "agent", fence=3)
@@ -146,7 +146,9 @@ async def buffered(harness: Harness) -> None:
 
 
 @check(
-    "T10", "owners replace each other while they write: after the last rewind only the newest is heard", kind="tasks"
+    "T10",
+    "when owners replace each other while they write, only the newest one writes after the last rewind",
+    kind="tasks",
 )
 async def race(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
@@ -186,7 +188,7 @@ async def outlives_expiry(harness: Harness) -> None:
     expect_same([name for _, name in await kept(streams, "s")], ["c"], "the chunks")
 
 
-@check("T10", "a fence is an integer that every backend can hold, or nothing is done")
+@check("T10", "a fence must be an integer that every backend can hold; otherwise nothing changes")
 async def arguments(harness: Harness) -> None:
     streams = await harness.open_streams()
     await write(streams, "s", ["a"])

@@ -33,7 +33,7 @@ async def streams_count_apart(harness: Harness) -> None:
     expect_same(await kept(streams, "s"), numbered(names("a", 3)), "the first stream")
 
 
-@check("T1", "reset and rewind reuse no sequence, also seen by another process")
+@check("T1", "reset and rewind reuse no sequence, also as another process sees it")
 async def never_reused(harness: Harness) -> None:
     streams = await harness.open_streams()
     await write(streams, "s", names("a", 5))
@@ -48,7 +48,7 @@ async def never_reused(harness: Harness) -> None:
     expect_same(await kept(other, "s"), [(12, "stream_resync")], "after two more resets")
 
 
-@check("T1", "many writers at once get dense sequences, each in its own order", kind="tasks")
+@check("T1", "many concurrent writers get dense sequences, each in its own order", kind="tasks")
 async def many_writers(harness: Harness) -> None:
     managers = [await harness.open_streams(), await harness.open_streams()]
     writers = harness.options.tasks
@@ -62,7 +62,7 @@ async def many_writers(harness: Harness) -> None:
         await writer.close()
 
     await soon(asyncio.gather(*(produce(number) for number in range(writers))))
-    _expect_woven(await kept(managers[0], "s"), [names(f"w{number}", 50) for number in range(writers)])
+    _expect_interleaved(await kept(managers[0], "s"), [names(f"w{number}", 50) for number in range(writers)])
 
 
 @check("T1", "writers in many processes get dense sequences, each in its own order", kind="processes")
@@ -76,10 +76,10 @@ async def many_writing_processes(harness: Harness) -> None:
 
     count = harness.options.processes
     await asyncio.gather(*(produce(number) for number in range(count)))
-    _expect_woven(await kept(streams, "s"), [names(f"p{number}", 200) for number in range(count)])
+    _expect_interleaved(await kept(streams, "s"), [names(f"p{number}", 200) for number in range(count)])
 
 
-def _expect_woven(seen: list[tuple[int, str]], parts: list[list[str]]) -> None:
+def _expect_interleaved(seen: list[tuple[int, str]], parts: list[list[str]]) -> None:
     expect_same([sequence for sequence, _ in seen], list(range(1, sum(map(len, parts)) + 1)), "the sequences")
     for part in parts:
         prefix = part[0].partition(".")[0] + "."

@@ -1,4 +1,4 @@
-"""T2 by force: thousands of random moments to attach, detach and resume while a stream is being written."""
+"""T2: readers attach, detach and resume at thousands of random moments while a stream is being written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from .sample import Seen, chunk, name_of, names, numbered, reader_of, soon
 check = STREAM_MANAGER.check
 
 
-@check("T2", "random attach, detach and resume points of a running stream: each chunk exactly once", kind="random")
+@check(
+    "T2",
+    "readers that attach, detach and resume at random see each chunk of a running stream exactly once",
+    kind="random",
+)
 async def random_attachments(harness: Harness) -> None:
     print(f"seed {harness.options.seed}")
     rng = random.Random(harness.options.seed)
@@ -44,7 +48,7 @@ async def _produce(manager: StreamManager, total: int, rng: random.Random) -> No
 
 
 async def _wander(manager: StreamManager, wait_for: int, rng: random.Random) -> tuple[int, Seen, int]:
-    """Begin at a random moment and cursor, then read in short stretches, each with another reader."""
+    """Start at a random moment and cursor, then read a few chunks at a time, each with another reader."""
     while True:
         info = await manager.get_stream_info("s")
         assert info is not None

@@ -1,4 +1,4 @@
-"""T2: every kept chunk exactly once, in order, whenever a reader comes."""
+"""T2: every reader gets every stored chunk exactly once, in order, whenever it attaches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STRANGE: list[Any] = [
 ]
 
 
-@check("T2", "a reader that comes before, during and after writing sees the same")
+@check("T2", "readers that attach before, during and after writing see the same chunks")
 async def whenever_it_comes(harness: Harness) -> None:
     streams = await harness.open_streams()
     other = await harness.open_streams()
@@ -48,8 +48,8 @@ async def whenever_it_comes(harness: Harness) -> None:
             await streams.end_stream("s")
             expected = numbered([*names("a", 5), *names("b", 5)])
             for task, what in ((first, "before"), (second, "before, elsewhere"), (third, "during")):
-                expect_same(await soon(task), expected, f"a reader that came {what}")
-    expect_same(await read_all(await reader_of(other, "s")), expected, "a reader that came after")
+                expect_same(await soon(task), expected, f"a reader that attached {what}")
+    expect_same(await read_all(await reader_of(other, "s")), expected, "a reader that attached after")
 
 
 @check("T2", "both ways to iterate give the chunks as written, and the cursor follows")
@@ -75,11 +75,11 @@ async def values_round_trip(harness: Harness) -> None:
     reader = await reader_of(await harness.open_streams(), "s")
     seen = [found async for found in reader]
     expect_same([{key: found[key] for key in each} for each, found in zip(given, seen, strict=True)], given, "chunks")
-    expect(reader.outcome is not None, "the reader has an outcome")
+    expect(reader.outcome is not None, "the reader has no outcome")
     expect_same(reader.outcome.final_output if reader.outcome else None, {"last": STRANGE}, "the final output")
 
 
-@check("T2", "a cursor at 0, in the middle, at the end; beyond the end and below 0 it is refused")
+@check("T2", "a cursor may be at 0, in the middle or at the end; below 0 or beyond the end it is rejected")
 async def cursors(harness: Harness) -> None:
     streams = await harness.open_streams()
     await write(streams, "s", names("a", 5))
@@ -98,8 +98,8 @@ async def cursors(harness: Harness) -> None:
 @check("T2", "a reader may attach before the first chunk, at cursor 0 only")
 async def before_the_first_chunk(harness: Harness) -> None:
     streams = await harness.open_streams()
-    expect(await streams.create_reader("s") is None, "a stream that does not exist has no reader")
-    expect(await streams.create_resumable_reader("s") is None, "nor a resumable one")
+    expect(await streams.create_reader("s") is None, "a stream that does not exist has a reader")
+    expect(await streams.create_resumable_reader("s") is None, "a stream that does not exist has a resumable reader")
     await streams.create_writer("s", "run", "agent")
     with raises(StreamCursorAhead, "a cursor in an empty stream"):
         await streams.create_resumable_reader("s", from_sequence=1)
@@ -154,13 +154,13 @@ async def close_while_waiting(harness: Harness) -> None:
     async with reading(closed) as ended, reading(other) as goes_on:
         await soon(asyncio.gather(closed.close(), closed.close()))
         expect_same(await soon(ended), [], "what the closed reader sees then")
-        expect(closed.outcome is None, "a closed reader knows of no end")
+        expect(closed.outcome is None, "a closed reader has an outcome")
         await write(streams, "s", ["b"])
         await streams.end_stream("s")
         expect_same(await soon(goes_on), [(1, "a"), (2, "b")], "the other reader")
 
 
-@check("T2", "a chunk of 5 MB among small ones")
+@check("T2", "a chunk of 5 MB among small ones is stored and read")
 async def large_chunk(harness: Harness) -> None:
     streams = await harness.open_streams()
     text = "0123456789é" * 460_000
@@ -171,12 +171,15 @@ async def large_chunk(harness: Harness) -> None:
         await writer.close()
         await streams.end_stream("s")
         expected = numbered(["small", text, "after", text[::-1], "last"])
-        expect(await soon(live) == expected, "a live reader got something else")
-    expect(await read_all(await reader_of(await harness.open_streams(), "s")) == expected, "replay gave something else")
-    expect(await kept(streams, "s") == expected, "get_all_chunks gave something else")
+        expect(await soon(live) == expected, "a live reader got something different")
+    expect(
+        await read_all(await reader_of(await harness.open_streams(), "s")) == expected,
+        "replay returned something different",
+    )
+    expect(await kept(streams, "s") == expected, "get_all_chunks returned something different")
 
 
-@check("T2", "chunks of every size are read alike, from every place")
+@check("T2", "chunks of every size are read correctly from every position")
 async def chunks_of_every_size(harness: Harness) -> None:
     streams = await harness.open_streams()
     lengths = [245, 246, 255, 256, 257, 333, 511, 1_000, 1_023, 4_095, 4_097, 9_999, 16_385, 65_535, 65_537, 100_000]
@@ -184,40 +187,40 @@ async def chunks_of_every_size(harness: Harness) -> None:
     await write(streams, "s", texts)
     await streams.end_stream("s")
     other, expected = await harness.open_streams(), numbered(texts)
-    expect(await kept(other, "s") == expected, "get_all_chunks gave something else")
+    expect(await kept(other, "s") == expected, "get_all_chunks returned something different")
     for place in range(len(texts) + 1):
         got = await read_all(await reader_of(other, "s", place))
-        expect(got == expected[place:], f"a reader from sequence {place} got something else")
+        expect(got == expected[place:], f"a reader from sequence {place} got something different")
 
 
 async def reader_of_new(streams: Any, stream_id: str) -> Any:
-    """Return a reader of a stream that its first writer has only just made."""
+    """Return a reader of a stream that its first writer has just created."""
     await streams.create_writer(stream_id, "run", "agent")
     return await reader_of(streams, stream_id)
 
 
-@check("T2", "100,000 chunks, read from the start, from the middle and at once")
+@check("T2", "100,000 chunks can be read from the start, from the middle and in one call")
 async def long_stream(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=0)
     wanted = names("n", 100_000)
     await write(streams, "s", wanted)
     await streams.end_stream("s")
     other = await harness.open_streams(max_chunks=0)
-    expect(await read_all(await reader_of(other, "s")) == numbered(wanted), "replay is not whole")
+    expect(await read_all(await reader_of(other, "s")) == numbered(wanted), "replay is not complete")
     seen = await read_all(await reader_of(other, "s", 77_777))
-    expect(seen == numbered(wanted)[77_777:], "resuming in the middle is not whole")
-    expect(await kept(other, "s") == numbered(wanted), "get_all_chunks is not whole")
+    expect(seen == numbered(wanted)[77_777:], "resuming in the middle is not complete")
+    expect(await kept(other, "s") == numbered(wanted), "get_all_chunks is not complete")
 
 
-@check("T2", "steps: chunks from a step on")
+@check("T2", "chunks can be read from a given step on")
 async def chunks_from_step(harness: Harness) -> None:
     streams = await harness.open_streams()
     for step in (0, 1, 2, 1, 3):
         await write(streams, "s", [f"step {step}"], step=step)
     found = await streams.get_chunks_from_step("s", 2)
     expect_same([row.sequence for row in found], [3, 5], "chunks of step 2 and later")
-    expect_same(await streams.get_chunks_from_step("s", 9), [], "none so late")
-    expect_same(await streams.get_all_chunks("nowhere"), [], "chunks of no stream")
+    expect_same(await streams.get_chunks_from_step("s", 9), [], "chunks of a later step")
+    expect_same(await streams.get_all_chunks("nowhere"), [], "chunks of a missing stream")
 
 
 @check("T2", "a reader whose wait was cancelled continues where it was")

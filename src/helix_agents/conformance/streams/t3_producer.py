@@ -37,14 +37,14 @@ async def lost_calls(harness: Harness) -> None:
     expect_same(await kept(streams, "s"), numbered(names("a", 15)), "the chunks")
 
 
-@check("T3", "random faults under two writers and live readers: each chunk exactly once", kind="random")
+@check("T3", "with two writers, live readers and random faults, each chunk appears exactly once", kind="random")
 async def random_faults(harness: Harness) -> None:
     print(f"seed {harness.options.seed}")
     rng = random.Random(harness.options.seed)
     streams, other = await harness.open_streams(), await harness.open_streams()
 
     def choose(call: int) -> StreamFault:
-        # Never twice in a row, so that the bounded retries suffice.
+        # Never twice in a row, so that the limited retries suffice.
         return rng.choice(["before", "after", "none"]) if call % 2 else "none"
 
     first = await streams.create_writer("s", "run 1", "agent")
@@ -112,7 +112,11 @@ async def retry_after_reset(harness: Harness) -> None:
     expect_same(sorted(names_left), ["stream_resync"], "what is left")
 
 
-@check("T3", "a producer killed with -9: nothing acknowledged is lost, and another takes over", kind="processes")
+@check(
+    "T3",
+    "when a producer is killed with SIGKILL, no acknowledged chunk is lost, and another one takes over",
+    kind="processes",
+)
 async def killed_producer(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=0)
     await streams.create_writer("s", "run", "agent")
@@ -124,7 +128,7 @@ async def killed_producer(harness: Harness) -> None:
                     acknowledged[victim] = (await hear(process))[0]
                 process.kill()
                 await process.wait()
-        # A server may still finish what a client that is dead by now had asked for: only the end tells what is there.
+        # A server may still finish a request of a dead client: only the final state counts.
         await write(streams, "s", names("r", 20))
         await streams.end_stream("s")
         expected = [name for _, name in await kept(streams, "s")]
@@ -133,4 +137,4 @@ async def killed_producer(harness: Harness) -> None:
             expect(len(stored) > count, f"{count} of {victim} were acknowledged, {len(stored)} are stored")
             expect_same(stored, names(victim, len(stored)), f"what {victim} left behind")
         expect_same([name for name in expected if name.startswith("r")], names("r", 20), "what came after them")
-        expect_same(await soon(live), numbered(expected), "what a reader saw of them all")
+        expect_same(await soon(live), numbered(expected), "what a reader saw of all of them")

@@ -1,4 +1,4 @@
-"""T4: buffering is bounded, batches by itself, and after a flush the chunks are stored."""
+"""T4: buffering is bounded, writes are batched, and after a flush the chunks are stored."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def back_pressure(harness: Harness) -> None:
     taken_while_closed = taken
     gate.set()
     await soon(task)
-    expect(taken_while_closed <= 10_000, f"{taken_while_closed} chunks were taken while nothing could be stored")
+    expect(taken_while_closed <= 10_000, f"{taken_while_closed} chunks were accepted while nothing could be stored")
     expect_same(await soon(writer.flush()), 20_000, "the last sequence")
     await writer.close()
 
@@ -109,9 +109,9 @@ async def refused_write_surfaces(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
     await other.end_stream("s")
-    with raises(StreamNotActive, "flush of a refused chunk"):
+    with raises(StreamNotActive, "flush of a rejected chunk"):
         await write_to(writer, ["a"])
-    with raises(StreamNotActive, "close with a refused chunk"):
+    with raises(StreamNotActive, "close with a rejected chunk"):
         await writer.write(chunk("b"))
         await writer.close()
     expect_same(await kept(streams, "s"), [], "the chunks")
@@ -133,7 +133,7 @@ async def bad_chunks(harness: Harness) -> None:
     expect_same(await kept(streams, "s"), [(1, "good")], "the chunks")
 
 
-@check("T4", "the writer stamps what a chunk lacks, and only that")
+@check("T4", "the writer fills in missing fields of a chunk and changes no others")
 async def stamps(harness: Harness) -> None:
     streams = await harness.open_streams(clock=lambda: 1_700_000_000_123, ttl=0)
     own = {"type": "a", "agent_id": "x", "agent_type": "y", "timestamp": 5, "step": 4}
@@ -143,10 +143,10 @@ async def stamps(harness: Harness) -> None:
     first, second = (row.chunk for row in await streams.get_all_chunks("s"))
     stamped = {"agent_id": "run-1", "agent_type": "writer", "timestamp": 1_700_000_000_123, "step": 0}
     expect_same(first, {"type": "a", **stamped}, "a bare chunk")
-    expect_same(second, own, "a chunk with its own")
+    expect_same(second, own, "a chunk with its own fields")
 
 
-@check("T4", "a task that gives up waiting for a flush loses and repeats nothing", kind="tasks")
+@check("T4", "a task that stops waiting for a flush neither loses nor repeats a chunk", kind="tasks")
 async def cancelled_flush(harness: Harness) -> None:
     streams = await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")

@@ -11,13 +11,13 @@ from .sample import chunk, kept, names, numbered, read_all, reader_of, reading, 
 check = STREAM_MANAGER.check
 
 
-@check("T5", "end: live and later readers get everything, then the outcome with the final output")
+@check("T5", "after end, live and later readers get everything, then the outcome with the final output")
 async def end(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     await write(streams, "s", names("a", 2))
     live = await reader_of(other, "s")
     async with reading(live) as task:
-        expect(live.outcome is None, "no outcome while the stream goes on")
+        expect(live.outcome is None, "an outcome while the stream is active")
         await streams.end_stream("s", {"answer": [42]})
         expect_same(await soon(task), numbered(names("a", 2)), "the live reader")
     late = await reader_of(other, "s")
@@ -45,7 +45,7 @@ async def end_is_final(harness: Harness) -> None:
         await streams.resume_stream("s")
     with raises(StreamNotActive, "a writer after end"):
         await streams.create_writer("s", "run", "agent")
-    with raises(NotSerializable, "an output that is no JSON"):
+    with raises(NotSerializable, "an output that is not JSON"):
         await streams.end_stream("s", object())
 
 
@@ -59,7 +59,7 @@ async def empty_end(harness: Harness) -> None:
     expect_same(await read_all(await reader_of(streams, "s")), [], "the late reader")
 
 
-@check("T5", "fail: live readers raise after the last chunk; history stays readable")
+@check("T5", "after fail, live readers raise after the last chunk, and history stays readable")
 async def fail(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     await write(streams, "s", names("a", 3))
@@ -71,9 +71,9 @@ async def fail(harness: Harness) -> None:
             if len(seen) == 3:
                 await streams.fail_stream("s", "boom \ud800")
     expect_same(seen, names("a", 3), "what the live reader saw first")
-    expect_same(caught.error.error, "boom \ud800", "the error's text")  # type: ignore[attr-defined]
-    expect(live.outcome is not None and live.outcome.status == "failed", "the outcome says failed")
-    expect(await other.create_reader("s") is None, "create_reader returns None")
+    expect_same(caught.error.error, "boom \ud800", "the error's message")  # type: ignore[attr-defined]
+    expect(live.outcome is not None and live.outcome.status == "failed", "the outcome is not failed")
+    expect(await other.create_reader("s") is None, "create_reader returns a reader of a failed stream")
     expect_same(await kept(other, "s"), numbered(names("a", 3)), "get_all_chunks")
     history = await reader_of(other, "s", 1)
     expect_same(await read_all(history), numbered(names("a", 3))[1:], "the resumable reader")
@@ -82,7 +82,7 @@ async def fail(harness: Harness) -> None:
         await streams.create_writer("s", "run", "agent")
 
 
-@check("T5", "pause: readers finish, writers are rejected; after resume both continue")
+@check("T5", "after pause, readers finish and writers are rejected; after resume both continue")
 async def pause(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
@@ -99,20 +99,20 @@ async def pause(harness: Harness) -> None:
         await writer.flush()
     with raises(StreamNotActive, "a new writer while paused"):
         await other.create_writer("s", "run", "agent")
-    expect_same(await read_all(await reader_of(other, "s")), [(1, "a")], "a reader that comes while paused")
+    expect_same(await read_all(await reader_of(other, "s")), [(1, "a")], "a reader that attaches while paused")
     for _ in range(3):
         await streams.resume_stream("s")
-        # Right after a resume, while the readers of the other process may still believe in the pause.
+        # Right after a resume, when the readers of the other process may not have seen it yet.
         async with reading(await reader_of(other, "s", 1)) as resumed:
             await turns()
-            expect(not resumed.done(), "a reader that came after the resume finished at once")
+            expect(not resumed.done(), "a reader that attached after the resume finished immediately")
             await streams.pause_stream("s")
             expect_same(await soon(resumed), [], "the reader after the resume")
     await streams.resume_stream("s")
     await writer.write(chunk("b"))
     await writer.close()
     await streams.end_stream("s")
-    expect_same(await read_all(await reader_of(other, "s", 1)), [(2, "b")], "the reader that goes on")
+    expect_same(await read_all(await reader_of(other, "s", 1)), [(2, "b")], "the reader that continues")
 
 
 @check("T5", "a paused stream may end or fail")
@@ -127,7 +127,7 @@ async def end_while_paused(harness: Harness) -> None:
     expect_same([each.status if each else None for each in info], ["ended", "failed"], "the statuses")
 
 
-@check("T5", "delete: attached readers finish, nothing is left, and a new stream of the id begins at 1")
+@check("T5", "after delete, attached readers finish, nothing is left, and a new stream with the id starts at 1")
 async def delete(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     writer = await streams.create_writer("s", "run", "agent")
@@ -139,10 +139,10 @@ async def delete(harness: Harness) -> None:
         await streams.delete_stream("s")
         for task in (here, there):
             expect_same(await soon(task), numbered(names("a", 3)), "an attached reader")
-    expect(await other.get_stream_info("s") is None, "no info is left")
-    expect_same(await other.get_all_chunks("s"), [], "no chunk is left")
-    expect(await other.create_reader("s") is None, "no reader of it")
-    with raises(StreamNotActive, "its writer goes on writing"):
+    expect(await other.get_stream_info("s") is None, "the deleted stream still has info")
+    expect_same(await other.get_all_chunks("s"), [], "chunks of the deleted stream")
+    expect(await other.create_reader("s") is None, "the deleted stream still has a reader")
+    with raises(StreamNotActive, "a write by its writer"):
         await writer.write(chunk("late"))
         await writer.flush()
     await write(other, "s", ["new"])
@@ -169,7 +169,7 @@ async def no_such_stream(harness: Harness) -> None:
     await streams.reset_stream("s")
     await streams.delete_stream("s")
     expect_same(await streams.cleanup_to_step("s", 0), 0, "chunks dropped")
-    expect(await streams.get_stream_info("s") is None, "nothing came into being")
+    expect(await streams.get_stream_info("s") is None, "a stream was created")
     for bad in ("", "a{b}", "x" * 257, "new\nline"):
         with raises(InvalidArgument, f"the id {bad[:9]!r}"):
             await streams.create_writer(bad, "run", "agent")

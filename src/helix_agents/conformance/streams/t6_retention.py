@@ -1,4 +1,4 @@
-"""T6: the oldest chunks go, and a reader that would miss one gets an error."""
+"""T6: the oldest chunks are dropped, and a reader that would miss one gets an error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .sample import kept, names, numbered, read_all, reader_of, soon, write, wri
 check = STREAM_MANAGER.check
 
 
-@check("T6", "no more than max_chunks are kept: exactly the newest")
+@check("T6", "exactly the newest max_chunks chunks are retained")
 async def newest_are_kept(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=10)
     everything = numbered(names("a", 60))
@@ -30,7 +30,7 @@ async def newest_are_kept(harness: Harness) -> None:
         )
 
 
-@check("T6", "a cursor below the first kept chunk raises StreamTruncated, at it and above it reads on")
+@check("T6", "a cursor below the first retained chunk raises StreamTruncated; any later one can be read")
 async def cursor_below_the_floor(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=10)
     await write(streams, "s", names("a", 25))
@@ -46,10 +46,10 @@ async def cursor_below_the_floor(harness: Harness) -> None:
     expect_same(await read_all(await reader_of(streams, "s")), numbered(names("a", 25))[15:], "create_reader")
 
 
-@check("T6", "a reader that is overtaken by retention gets an error, and has no gap before that")
+@check("T6", "a reader that retention overtakes gets an error, and has no gap before it")
 async def overtaken_reader(harness: Harness) -> None:
     streams, other = await harness.open_streams(max_chunks=50), await harness.open_streams(max_chunks=50)
-    for rounds in (1, 2, 200):  # a little behind, and hopelessly
+    for rounds in (1, 2, 200):  # slightly behind, and far behind
         stream_id = f"s{rounds}"
         await write(streams, stream_id, names("a", 20))
         reader = await reader_of(other, stream_id)
@@ -62,40 +62,42 @@ async def overtaken_reader(harness: Harness) -> None:
                         await write(streams, stream_id, names("b", 100, 100 * number))
                     await streams.end_stream(stream_id)
         expect_same(seen, list(range(1, len(seen) + 1)), "what it saw until then")
-        expect(len(seen) <= 20, "it cannot have seen what was dropped")
+        expect(len(seen) <= 20, "the reader has seen chunks that were dropped")
 
 
 @check("T6", "max_chunks=0 keeps everything")
 async def unlimited(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=0)
     await write(streams, "s", names("a", 12_000))
-    expect(await kept(streams, "s") == numbered(names("a", 12_000)), "something is missing")
+    expect(await kept(streams, "s") == numbered(names("a", 12_000)), "chunks are missing")
 
 
-@check("T6", "holes of a rewind do not count as loss, nor as kept")
+@check("T6", "gaps left by a rewind count neither as lost nor as retained")
 async def rewind_and_retention(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=10)
     await write(streams, "s", names("a", 4), step=1)
     await write(streams, "s", names("b", 6), step=2)
     await streams.cleanup_to_step("s", 1)  # 1..4, and 11
     await write(streams, "s", names("c", 5), step=2)
-    expect_same([sequence for sequence, _ in await kept(streams, "s")], [1, 2, 3, 4, *range(11, 17)], "all kept")
+    expect_same([sequence for sequence, _ in await kept(streams, "s")], [1, 2, 3, 4, *range(11, 17)], "all retained")
     seen = await streams.create_resumable_reader("s", from_sequence=0)
-    expect(seen is not None, "nothing was lost yet")
+    expect(seen is not None, "the stream has no reader")
     await write(streams, "s", names("d", 2), step=2)
-    expect_same([sequence for sequence, _ in await kept(streams, "s")], [3, 4, *range(11, 19)], "the oldest went")
+    expect_same(
+        [sequence for sequence, _ in await kept(streams, "s")], [3, 4, *range(11, 19)], "the oldest were dropped"
+    )
     with raises(StreamTruncated, "from 1") as caught:
         await streams.create_resumable_reader("s", from_sequence=1)
-    expect_same(caught.error.first_sequence, 3, "the first one kept")  # type: ignore[attr-defined]
+    expect_same(caught.error.first_sequence, 3, "the first one retained")  # type: ignore[attr-defined]
     await write(streams, "s", names("e", 3), step=2)
-    expect_same([sequence for sequence, _ in await kept(streams, "s")], list(range(12, 22)), "no hole left")
+    expect_same([sequence for sequence, _ in await kept(streams, "s")], list(range(12, 22)), "no gap left")
     with raises(StreamTruncated, "from 10"):
         await streams.create_resumable_reader("s", from_sequence=10)
     await streams.end_stream("s")
     expect_same(len(await read_all(await reader_of(streams, "s", 11))), 10, "from the last dropped one")
 
 
-@check("T6", "chunks older than ttl go with the next write; all of a stream not written for ttl, except its counter")
+@check("T6", "the next write drops chunks older than ttl; an idle stream expires after ttl, except its counter")
 async def time_to_live(harness: Harness) -> None:
     now = 1_700_000_000_000
 
@@ -115,23 +117,25 @@ async def time_to_live(harness: Harness) -> None:
     expect_same([info.first_sequence, info.total_chunks] if info else None, [4, 3], "info")
     await write(streams, "t", ["other"])
     now += 61_000
-    expect(await streams.get_stream_info("s") is None, "the whole stream has expired")
-    expect(await streams.create_reader("s") is None, "no reader of an expired stream")
-    expect_same(await kept(streams, "s"), [], "no chunks of an expired stream")
+    expect(await streams.get_stream_info("s") is None, "the stream has not expired")
+    expect(await streams.create_reader("s") is None, "an expired stream has a reader")
+    expect_same(await kept(streams, "s"), [], "chunks of an expired stream")
     await write(streams, "s", ["anew"])
-    expect_same(await kept(streams, "s"), [(7, "anew")], "no sequence is used again")
+    expect_same(await kept(streams, "s"), [(7, "anew")], "the first chunk after the expiry")
     for cursor in (0, 5):
         with raises(StreamTruncated, f"from {cursor}, before the expiry"):
             await streams.create_resumable_reader("s", from_sequence=cursor)
     await streams.end_stream("s")
-    expect_same(await read_all(await reader_of(streams, "s", 6)), [(7, "anew")], "a reader that had seen all reads on")
+    expect_same(
+        await read_all(await reader_of(streams, "s", 6)), [(7, "anew")], "a reader that had seen everything continues"
+    )
     now += 1_000_000
     await write(streams, "u", ["makes room"])
-    expect(await streams.get_stream_info("t") is None, "the other one has expired too")
-    expect_same(await write(streams, "t", ["again"]), 2, "its sequence goes on, also after the room was made")
+    expect(await streams.get_stream_info("t") is None, "the other stream has not expired")
+    expect_same(await write(streams, "t", ["again"]), 2, "its sequence continues, also after the cleanup")
 
 
-@check("T6", "a writer that was quiet for longer than ttl continues; an ended or deleted stream stays closed to it")
+@check("T6", "a writer that was idle longer than ttl continues, unless its stream has ended or was deleted")
 async def quiet_writer(harness: Harness) -> None:
     now = 1_700_000_000_000
 
@@ -143,10 +147,10 @@ async def quiet_writer(harness: Harness) -> None:
     await write_to(writer, names("a", 3))
     reader = await reader_of(streams, "s")
     seen = aiter(reader.stored())
-    expect_same([(await soon(anext(seen))).sequence for _ in range(3)], [1, 2, 3], "before the silence")
+    expect_same([(await soon(anext(seen))).sequence for _ in range(3)], [1, 2, 3], "before the idle time")
     now += 61_000
     await write_to(writer, ["b"])
-    expect_same(await kept(streams, "s"), [(4, "b")], "what a long tool call came back to")
+    expect_same(await kept(streams, "s"), [(4, "b")], "what is stored after a long tool call")
     expect_same((await soon(anext(seen))).sequence, 4, "what the attached reader sees next")
     await reader.close()
     now += 59_000
@@ -161,7 +165,7 @@ async def quiet_writer(harness: Harness) -> None:
         await write_to(other, ["b"])
 
 
-@check("T6", "random appends and rewinds: exactly the newest max_chunks are kept", kind="random")
+@check("T6", "random appends and rewinds retain exactly the newest max_chunks chunks", kind="random")
 async def random_retention(harness: Harness) -> None:
     print(f"seed {harness.options.seed}")
     rng = random.Random(harness.options.seed)
@@ -186,7 +190,7 @@ async def random_retention(harness: Harness) -> None:
                 floor = model[-limit - 1][0]
                 model = model[-limit:]
         rows = await streams.get_all_chunks("s")
-        expect_same([row.sequence for row in rows], [sequence for sequence, _ in model], "the kept sequences")
+        expect_same([row.sequence for row in rows], [sequence for sequence, _ in model], "the retained sequences")
         cursor = rng.randrange(latest + 1)
         if cursor < floor:
             with raises(StreamTruncated, f"cursor {cursor} below {floor}"):

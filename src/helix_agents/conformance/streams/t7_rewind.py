@@ -1,4 +1,4 @@
-"""T7: rewind and reset drop, mark, and leave attached readers attached."""
+"""T7: rewind and reset drop chunks, write a marker, and leave readers attached."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def rewind(harness: Harness) -> None:
         await write(streams, "s", [f"step {step}"], step=step)
     expect_same(await streams.cleanup_to_step("s", 1), 3, "chunks dropped")
     expected = [(1, "step 0"), (2, "step 1"), (4, "step 1"), (7, "stream_rewound")]
-    expect_same(await kept(other, "s"), expected, "what is kept")
+    expect_same(await kept(other, "s"), expected, "what is retained")
     info = await other.get_stream_info("s")
     assert info is not None
     expect_same(
@@ -31,7 +31,7 @@ async def rewind(harness: Harness) -> None:
     for cursor in (0, 2, 3, 5, 6):
         reader = await reader_of(other, "s", cursor)
         wanted = [*(each for each in expected if each[0] > cursor), (8, "stream_rewound")]
-        expect_same(await read_some(reader, len(wanted)), wanted, f"a reader from {cursor}, in or beside the hole")
+        expect_same(await read_some(reader, len(wanted)), wanted, f"a reader from {cursor}, in or beside the gap")
         await reader.close()
 
 
@@ -61,7 +61,7 @@ async def live_readers_go_on(harness: Harness) -> None:
     expect_same(await read_all(await reader_of(other, "s", 0)), markers[1:], "a late reader")
 
 
-@check("T7", "reset: all chunks go, the marker stays, the stream is active again")
+@check("T7", "reset drops all chunks, leaves a marker and makes the stream active again")
 async def reset(harness: Harness) -> None:
     streams, other = await harness.open_streams(), await harness.open_streams()
     for stream_id in ("ended", "failed", "paused"):
@@ -82,7 +82,7 @@ async def reset(harness: Harness) -> None:
             expect_same(seen, [(4, "stream_resync"), (5, "b")], f"{stream_id}: a reader from {cursor}")
 
 
-@check("T7", "after retention and a reset an old cursor is no longer truncated: it begins with the marker")
+@check("T7", "after retention and a reset, an old cursor is no longer truncated: it starts with the marker")
 async def reset_after_retention(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=5)
     await write(streams, "s", names("a", 30))
@@ -94,7 +94,11 @@ async def reset_after_retention(harness: Harness) -> None:
         expect_same(seen, [(31, "stream_resync"), (32, "b")], f"from {cursor}")
 
 
-@check("T7", "rewinds and resets under many writers and readers: order holds, markers are seen", kind="tasks")
+@check(
+    "T7",
+    "with many writers and readers, rewinds and resets preserve order, and all readers see the markers",
+    kind="tasks",
+)
 async def under_load(harness: Harness) -> None:
     streams, other = await harness.open_streams(max_chunks=0), await harness.open_streams(max_chunks=0)
     await streams.create_writer("s", "run", "agent")

@@ -1,4 +1,4 @@
-"""Random operations against a plain list: everything that can be asked of a stream agrees after every step."""
+"""Random operations against a plain list: every read of a stream agrees after every step."""
 
 from __future__ import annotations
 
@@ -120,11 +120,11 @@ async def _compare(streams: StreamManager, stream_id: str, model: Model, rng: ra
         expect_same(found, wanted, f"a reader from {cursor}")
     else:
         expect_same(await read_all(reader), model.seen(cursor), f"a reader from {cursor}")
-        expect(reader.outcome is not None and reader.outcome.status == model.status, "the reader's outcome")
+        expect(reader.outcome is not None and reader.outcome.status == model.status, "the reader's outcome is wrong")
     await reader.close()
 
 
-@check("T7", "a reader that was there all the time has seen everything that is kept", kind="random")
+@check("T7", "a reader that was attached from the start has seen everything that is retained", kind="random")
 async def watched_walk(harness: Harness) -> None:
     print(f"seed {harness.options.seed}")
     rng = random.Random(harness.options.seed)
@@ -145,4 +145,4 @@ async def watched_walk(harness: Harness) -> None:
         sequences = [sequence for sequence, _ in seen]
         expect(sequences == sorted(set(sequences)), "a sequence came twice or out of order")
         missing = set(named(stored)) - set(seen)
-        expect(not missing, f"kept, but never seen: {sorted(missing)[:5]}")
+        expect(not missing, f"retained, but never seen: {sorted(missing)[:5]}")

@@ -36,7 +36,7 @@ async def a_thousand_readers(harness: Harness) -> None:
         expect(0 < hub.reads <= 400, f"{hub.reads} reads for 150 chunks: the readers do not share them")
 
 
-@check("T8", "readers that come together share the reads of history", kind="tasks")
+@check("T8", "readers that attach together share the reads of history", kind="tasks")
 async def history_is_shared(harness: Harness) -> None:
     streams, other = await harness.open_streams(max_chunks=0), await harness.open_streams(max_chunks=0)
     async with await streams.create_writer("s", "run", "agent") as writer:
@@ -88,7 +88,7 @@ async def other_processes(harness: Harness) -> None:
             expect_same(await hear(process), "ended", "the outcome in another process")
 
     async def produce(live: asyncio.Barrier) -> None:
-        # The next chunk is written only when all have the one before: nobody gets there by the end alone.
+        # The next chunk is written only when all readers have the previous one: none catches up only at the end.
         await live.wait()
         await _write_one(writer, 1)
         for number in range(2, 30):
@@ -118,4 +118,4 @@ async def killed_reader(harness: Harness) -> None:
         await write_to(writer, names("b", 3))
     await writer.close()
     await streams.end_stream("s")
-    expect_same(len(await read_all(await reader_of(streams, "s"))), 12, "chunks in the end")
+    expect_same(len(await read_all(await reader_of(streams, "s"))), 12, "chunks at the end")

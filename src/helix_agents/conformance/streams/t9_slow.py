@@ -12,7 +12,7 @@ from .sample import names, numbered, read_all, read_some, reader_of, soon, write
 check = STREAM_MANAGER.check
 
 
-@check("T9", "a reader that does not read slows no other, and has lost nothing when it continues", kind="tasks")
+@check("T9", "a reader that stops reading does not slow others, and loses nothing when it continues", kind="tasks")
 async def slow_reader(harness: Harness) -> None:
     streams, other = await harness.open_streams(max_chunks=0), await harness.open_streams(max_chunks=0)
     await streams.create_writer("s", "run", "agent")
@@ -22,7 +22,7 @@ async def slow_reader(harness: Harness) -> None:
     await write(streams, "s", names("a", 1))
     for reader in slow:
         expect_same(await read_some(reader, 1), everything[:1], "the first chunk of a slow reader")
-    # Nothing reads while this is written, except for the quick one.
+    # Only the quick reader reads while this is written.
     await soon(write(streams, "s", names("a", 20_000, 1)))
     await streams.end_stream("s")
     expect(await soon(quick) == everything, "the quick reader missed something")
@@ -30,7 +30,7 @@ async def slow_reader(harness: Harness) -> None:
         expect(seen == everything[1:], "a slow reader missed or repeated something")
 
 
-@check("T9", "readers that stop in the middle of a page, each at another place, all continue", kind="tasks")
+@check("T9", "readers that stop at different positions within a page all continue", kind="tasks")
 async def readers_at_all_places(harness: Harness) -> None:
     streams = await harness.open_streams(max_chunks=0)
     total = 3000

@@ -1,7 +1,7 @@
 """The child process of the kit: `python -m helix_agents.conformance.tools.child <mode> "<module:callable argument>"`.
 
-Mode `jobs` opens the store, says `"ready"` and then does one job per line of standard input. Mode `crash` forks for
-every case it reads, so that each may die at its own point without paying for a new interpreter. Mode `commits` commits
+Mode `jobs` opens the store, prints `"ready"` and then does one job per line of standard input. Mode `crash` forks for
+every case it reads, so that each may die at its own point without starting a new interpreter. Mode `commits` commits
 to one session and reports each commit, until it is killed. All lines are JSON.
 """
 
@@ -46,7 +46,7 @@ async def _jobs(opener: Opener, argument: str) -> None:
     while line := await asyncio.to_thread(sys.stdin.readline):
         request = json.loads(line)
         while time.time() < request["start_at"]:
-            pass  # Busy on purpose: sleepers would wake one after the other, and there would be no race.
+            pass  # A busy wait on purpose: sleeping processes would wake one after the other, without a race.
         try:
             _say({"answer": await JOBS[request["job"]](store, request["params"])})
         except Exception as error:
@@ -89,7 +89,7 @@ def _crash_all(opener: Opener, argument: str) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Read the arguments, find the opener, do the work."""
+    """Read the arguments, import the function that opens the store, and run the mode."""
     mode, spec = argv
     name, _, argument = spec.partition(" ")
     opener: Opener = resolve(name)

@@ -1,4 +1,4 @@
-"""Workers for the concurrency checks: real processes on the same data that begin at the same moment."""
+"""Workers for the concurrency checks: real processes on the same data that start at the same moment."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ..registry import NotApplicable
 ANSWER_SECONDS = 120
 _LINE_BYTES = 2**26
 _HEAD_START_SECONDS = 0.02
-"""Time for every child to read its order, so that all begin at the same moment and races are real."""
+"""Time for every child to read its job, so that all start at the same moment and race."""
 
 
 def spec_of(harness: Harness) -> str:
-    """Return how a child opens the harness's data; `NotApplicable` where none can."""
+    """Return how a child opens the harness's data; raise `NotApplicable` where none can."""
     spec = harness.child_spec()
     if spec is None:
         raise NotApplicable("the data lives in one process")
@@ -53,7 +53,7 @@ async def stop_child(child: Process) -> None:
 
 
 async def hear(child: Process) -> Any:
-    """Return the next line that a child says."""
+    """Return the next line that a child prints."""
     assert child.stdout is not None
     line = await asyncio.wait_for(child.stdout.readline(), ANSWER_SECONDS)
     if not line:
@@ -69,7 +69,7 @@ async def tell(child: Process, request: Any) -> None:
 
 
 class Crew:
-    """Processes that are open and wait for jobs."""
+    """Running processes that wait for jobs."""
 
     def __init__(self, children: Sequence[Process]) -> None:
         self._children = children
@@ -78,11 +78,11 @@ class Crew:
         return len(self._children)
 
     async def run(self, job: str, params: Sequence[dict[str, Any]]) -> list[Any]:
-        """Give the n-th process the n-th parameters, all at once; returns their replies."""
+        """Send the n-th parameters to the n-th process, all concurrently; return their results."""
         return await self.run_mixed([(job, each) for each in params])
 
     async def run_mixed(self, jobs: Sequence[tuple[str, dict[str, Any]]]) -> list[Any]:
-        """Like `run`, with a job for each."""
+        """Like `run`, with a separate job for each."""
         busy = self._children[: len(jobs)]
         start_at = time.time() + _HEAD_START_SECONDS
         for child, (job, params) in zip(busy, jobs, strict=True):
@@ -96,7 +96,7 @@ class Crew:
 
 @asynccontextmanager
 async def crew(harness: Harness, size: int | None = None, *, spec: str | None = None) -> AsyncIterator[Crew]:
-    """Processes with the harness's data open."""
+    """Yield processes that have the harness's data open."""
     where = spec or spec_of(harness)
     children: list[Process] = []
     try:

@@ -1,6 +1,6 @@
 """All that a store returns about its sessions, as one plain value, through public methods only.
 
-Two dumps are equal if the stores cannot be told apart. `portrait` leaves out what differs between two sessions
+Two dumps are equal if the stores return the same data. `portrait` leaves out what differs between two sessions
 with the same history: ids, times, incarnations, the random end of a checkpoint id.
 """
 
@@ -14,7 +14,7 @@ from ...stores.state.contract import StateStore
 from ..expect import plain
 
 STEPS = ("step-1", "step-2", "step-3")
-"""The kit stages under these step ids only, because a store is not asked to list step ids."""
+"""The kit stages under these step ids only, because a store need not list step ids."""
 
 CHECKPOINT_ID = re.compile(r"cpv1-(?P<session>.+)-s(?P<step>\d+)-t(?P<time>\d+)-[0-9a-f]{6}", re.DOTALL)
 _OF_THE_MOMENT = frozenset({"created_at", "updated_at", "set_at", "staged_at", "incarnation", "branch_id"})
@@ -61,11 +61,11 @@ async def portrait(store: StateStore, session_id: str) -> Any:
 
 
 def anonymous(value: Any, session_id: str) -> Any:
-    """Return the value less clock readings, with the session's id and its checkpoint ids replaced."""
+    """Return the value without times, with the session's id and its checkpoint ids replaced."""
     if isinstance(value, dict):
         without_clock = {key: item for key, item in value.items() if key not in _OF_THE_MOMENT}
         if "turn" in without_clock:
-            del without_clock["started_at"]  # A run's start is the clock's; that of a ref is the caller's.
+            del without_clock["started_at"]  # The clock sets a run's start; the caller sets that of a ref.
         if isinstance(branches := without_clock.get("branches"), dict):
             without_clock["branches"] = list(branches.values())
         return {key: anonymous(item, session_id) for key, item in without_clock.items()}

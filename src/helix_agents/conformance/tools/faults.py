@@ -1,7 +1,7 @@
 """Faults at the n-th call of a backend verb: fail before, fail after, cancel, die.
 
 The store under test is built on `StateStoreBase`, whose `VERBS` names the async methods through which all storage goes.
-A `Plan` wraps them on one store object. Errors that a verb raises by itself (a tripped guard is one) pass through.
+A `Plan` wraps them on one store object. Errors that a verb raises by itself (e.g. a failed guard) pass through.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Verb = Callable[..., Awaitable[Any]]
 
 
 def verbs_of(store: StateStore) -> tuple[str, ...]:
-    """Return the names of the store's verbs; `NotApplicable` for a store that is not built on verbs."""
+    """Return the names of the store's verbs; raise `NotApplicable` for a store without verbs."""
     verbs: tuple[str, ...] = getattr(store, "VERBS", ())
     if not verbs:
         raise NotApplicable("the store names no VERBS, so there is nowhere to put a fault")
@@ -46,7 +46,7 @@ def verbs_of(store: StateStore) -> tuple[str, ...]:
 class Plan:
     """A fault at the `at`-th verb call (from 1) and at the `times - 1` calls after it.
 
-    `calls` counts them all, `struck` says whether it came to a fault.
+    `calls` counts all calls, `struck` is true once a fault has happened.
     """
 
     def __init__(self, fault: Fault = "none", at: int = 0, *, times: int = 1) -> None:
@@ -64,7 +64,7 @@ class Plan:
     def _wrapped(self, verb: Verb) -> Verb:
         async def call(*args: Any, **kwargs: Any) -> Any:
             if _inside_a_verb.get():
-                return await verb(*args, **kwargs)  # A verb that uses another one is still one verb.
+                return await verb(*args, **kwargs)  # A verb that calls another one still counts as one.
             token = _inside_a_verb.set(True)
             try:
                 self.calls += 1

@@ -38,7 +38,7 @@ async def claim(store: StateStore, params: Params) -> str:
 
 
 async def append(store: StateStore, params: Params) -> list[int]:
-    """Append messages three at a time; the counts that the store returned."""
+    """Append messages three at a time; return the counts from the store."""
     worker = params["worker"]
     return [
         await store.append_messages(params["session_id"], [user(f"{worker}.{number}.{part}") for part in range(3)])
@@ -47,7 +47,7 @@ async def append(store: StateStore, params: Params) -> list[int]:
 
 
 async def merge(store: StateStore, params: Params) -> list[str]:
-    """Append to a shared list, count up a shared counter and set keys of one's own."""
+    """Append to a shared list, increment a shared counter and set the worker's own keys."""
     worker = params["worker"]
     warnings: list[str] = []
     for number in range(params["times"]):
@@ -66,7 +66,7 @@ async def merge(store: StateStore, params: Params) -> list[str]:
 
 
 async def increment(store: StateStore, params: Params) -> list[int]:
-    """Count up both counters; the step counts that the store returned."""
+    """Increment both counters; return the step counts from the store."""
     seen: list[int] = []
     for _ in range(params["times"]):
         seen.append(await store.increment_step_count(params["session_id"]))
@@ -75,7 +75,7 @@ async def increment(store: StateStore, params: Params) -> list[int]:
 
 
 async def stage(store: StateStore, params: Params) -> None:
-    """Stage tool calls and note child sessions."""
+    """Stage tool calls and record child sessions."""
     worker = params["worker"]
     for number in range(params["times"]):
         name = f"{worker}.{number}"
@@ -86,7 +86,7 @@ async def stage(store: StateStore, params: Params) -> None:
 
 
 async def commit(store: StateStore, params: Params) -> int | None:
-    """Commit once at an expected version; the new version, or None for a lost race."""
+    """Commit once at an expected version; return the new version, or None for a lost race."""
     try:
         done = await store.save_state_and_promote_staging(
             params["session_id"],
@@ -101,7 +101,7 @@ async def commit(store: StateStore, params: Params) -> int | None:
 
 
 async def commit_many(store: StateStore, params: Params) -> list[int]:
-    """Commit without an expected version, one message each; the message counts that the store returned."""
+    """Commit without an expected version, one message each; return the message counts from the store."""
     worker = params["worker"]
     counts: list[int] = []
     for number in range(params["times"]):
@@ -116,25 +116,25 @@ async def commit_many(store: StateStore, params: Params) -> list[int]:
 
 
 async def swap(store: StateStore, params: Params) -> bool:
-    """Try to take an active session; whether it worked."""
+    """Try to swap the status of an active session; return whether it worked."""
     return (await store.compare_and_set_status(params["session_id"], "active", "paused")).ok
 
 
 async def run(store: StateStore, params: Params) -> list[int]:
-    """Begin runs; their turns."""
+    """Start runs; return their turns."""
     names = [f"run-{params['worker']}.{number}" for number in range(params["times"])]
     return [(await store.create_run(params["session_id"], name)).turn for name in names]
 
 
 async def flag(store: StateStore, params: Params) -> list[Any]:
-    """Look at the flag, then set one; what was seen."""
+    """Read the flag, then set one; return the flag that was read."""
     seen = await store.check_interrupt_flag(params["session_id"])
     await store.set_interrupt_flag(params["session_id"], params["worker"], run_id="run-1")
     return [seen.reason, seen.run_id] if seen else []
 
 
 async def opened(store: StateStore, params: Params) -> bool:
-    """Return what a look shows: opening was the work."""
+    """Return what the store lists; the job was to open it."""
     return await store.session_exists(params["session_id"])
 
 

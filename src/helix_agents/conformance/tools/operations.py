@@ -1,4 +1,4 @@
-"""Every public write as a small scene: how to prepare a session and what to do with it.
+"""Every public write as a small scenario: how to prepare a session and what to do with it.
 
 The fault checks run each of them with a fault at each verb and compare what is left with before and after.
 """
@@ -17,7 +17,7 @@ Act = Callable[[StateStore, str], Awaitable[Any]]
 
 
 async def prepare(store: StateStore, session_id: str) -> None:
-    """A session that has something of everything: two commits, staged calls, a run, a ref, a flag."""
+    """Create a session with every kind of data: two commits, staged calls, a run, a ref, a flag."""
     await store.create_session(session_id, agent_type="agent", custom_state={"items": [1], "n": 1, "deep": {"a": 1}})
     await store.create_run(session_id, f"run-of-{session_id}", metadata={"m": 1})
     await store.append_messages(session_id, [user("one"), user("two")])
@@ -44,7 +44,7 @@ async def prepare(store: StateStore, session_id: str) -> None:
 
 
 async def commit(store: StateStore, session_id: str) -> Any:
-    """Return the commit of the operation table, also used for S12."""
+    """Make the commit of the operation table, also used for S12."""
     return await store.save_state_and_promote_staging(
         session_id, full_state(session_id), [user("three"), user("four")], meta(3, "step-1", 99), expected_version=3
     )
@@ -56,13 +56,13 @@ async def _restore(store: StateStore, session_id: str) -> Any:
 
 
 def branch_point(checkpoints: Sequence[Checkpoint], message_count: int, branch_id: str = "branch-new") -> BranchPoint:
-    """Return the point after so many messages; checkpoints as `list_checkpoints` returns them, newest first."""
+    """Return the branch point after this many messages; `checkpoints` are newest first, as listed."""
     fitting = [it.checkpoint_id for it in checkpoints if it.message_count >= message_count]
     return BranchPoint(branch_id, fitting[-1], message_count, f"message {message_count}")
 
 
 async def branch(store: StateStore, session_id: str, message_count: int = 2, **options: Any) -> Committed:
-    """Leave a session after so many messages and say something else."""
+    """Branch a session after this many messages and append another one."""
     found = (await store.list_checkpoints(session_id, limit=200)).items
     point = branch_point(found, message_count, options.pop("branch_id", "branch-new"))
     state = plain_state(session_id, output=f"on {point.branch_id}")
@@ -76,7 +76,7 @@ def turn_meta(step_count: int) -> CheckpointMeta:
 
 
 async def prepare_branched(store: StateStore, session_id: str) -> None:
-    """A session that was left once, in the middle of a step."""
+    """Create a session that was branched once, in the middle of a step."""
     await prepare(store, session_id)
     await store.update_status(session_id, "interrupted")
     await branch(store, session_id)

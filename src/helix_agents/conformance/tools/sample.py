@@ -1,4 +1,4 @@
-"""Data that the checks write: awkward values, a session with every field set, op lists."""
+"""Data that the checks write: unusual values, a session with every field set, op lists."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ AWKWARD_VALUES: tuple[Any, ...] = (
 
 
 def awkward_state() -> dict[str, Any]:
-    """Return custom state that holds every awkward value, as a member, in a list and as a key."""
+    """Return custom state that holds every unusual value, as a member, in a list and as a key."""
     members = {f"v{place}": value for place, value in enumerate(AWKWARD_VALUES)}
     keys = {text: {"inner " + text: place} for place, text in enumerate(AWKWARD_TEXTS)}
     return {**members, **keys, "all": list(AWKWARD_VALUES), "deep": {"list": [{"k": list(AWKWARD_VALUES)}]}}
@@ -77,7 +77,7 @@ def nested(depth: int) -> Any:
 
 
 def full_state(session_id: str) -> SessionState:
-    """Return a session with every field that a caller may change set to something else than its default."""
+    """Return a session with every field that a caller may change set to a value other than its default."""
     return SessionState(
         session_id=session_id,
         agent_type="agent",
@@ -121,19 +121,19 @@ def full_state(session_id: str) -> SessionState:
 
 
 def plain_state(session_id: str, **fields: Any) -> SessionState:
-    """Return a session value to save; `custom_state=None`, that is, as stored, unless given."""
+    """Return a session value to save; `custom_state=None` leaves the stored state alone."""
     return msgspec.structs.replace(
         SessionState(session_id=session_id, agent_type="agent", stream_id=session_id), **fields
     )
 
 
 def meta(step_count: int = 1, step_id: str = "step-1", stream_sequence: int = 0) -> CheckpointMeta:
-    """Return what a commit says about itself."""
+    """Return the metadata of a commit."""
     return CheckpointMeta(step_id=step_id, step_count=step_count, stream_sequence=stream_sequence)
 
 
 def ref(sub_session_id: str, **fields: Any) -> SubSessionRef:
-    """Return a note of a child session."""
+    """Return a ref to a child session."""
     return msgspec.structs.replace(
         SubSessionRef(sub_session_id, "kid", f"call-of-{sub_session_id}", started_at=1), **fields
     )
@@ -165,7 +165,7 @@ def push(*path: Any, items: list[Any]) -> dict[str, Any]:
 
 
 def add(*path: Any, by: int | float = 1) -> dict[str, Any]:
-    """Count up."""
+    """Increment a number."""
     return {"kind": "increment", "path": list(path), "by": by, "value": by}
 
 

@@ -1,4 +1,4 @@
-"""Checks of the UsageStore contract, U1 to U6: one rule each, against any backend, judged by a plain list."""
+"""Checks of the UsageStore contract, U1 to U6: one rule each, against any backend, compared with a plain list."""
 
 from __future__ import annotations
 
@@ -58,25 +58,28 @@ def _samples(session_id: str) -> list[UsageEntry]:
 # -- U1 once
 
 
-@check("U1", "every field of every kind comes back as recorded, in order")
+@check("U1", "every field of every kind of entry is read back as recorded, in order")
 async def entries_come_back(harness: Harness) -> None:
     store = await harness.open_usage()
     entries = _samples("a")
     expect_same(await store.record_entries(reversed(entries)), 4, "new entries")
     again = await (await harness.open_usage()).get_entries("a")
     expect_same([msgspec.to_builtins(each) for each in again], [msgspec.to_builtins(each) for each in entries], "all")
-    expect([type(each) for each in again] == [type(each) for each in entries], "an entry came back as another kind")
+    expect([type(each) for each in again] == [type(each) for each in entries], "an entry was read back as another kind")
 
 
-@check("U1", "an id recorded again counts once, and the first one stays")
+@check("U1", "an entry id recorded again counts once, and the first entry stays")
 async def same_id_counts_once(harness: Harness) -> None:
     store = await harness.open_usage()
-    expect(await store.record_entry(CustomEntry(id="1", session_id="a", name="n", value=1)) is True, "the first is new")
+    expect(
+        await store.record_entry(CustomEntry(id="1", session_id="a", name="n", value=1)) is True,
+        "the first entry is not new",
+    )
     other = TokensEntry(id="1", session_id="a", model="m", prompt=9, parent_session_id="p")
-    expect(await store.record_entry(other) is False, "the second is not new")
+    expect(await store.record_entry(other) is False, "the second entry is new")
     rollup = await store.get_rollup("a")
     expect_same((rollup.custom, rollup.tokens.prompt), ({"n": 1}, 0), "the rollup")
-    expect_same((await store.get_rollup("p")).custom, {}, "the refused entry's parent")
+    expect_same((await store.get_rollup("p")).custom, {}, "the rejected entry's parent")
 
 
 @check("U1", "the same id in another session is another entry")
@@ -84,11 +87,11 @@ async def ids_belong_to_a_session(harness: Harness) -> None:
     store = await harness.open_usage()
     for session_id in ("a", "b"):
         entry = CustomEntry(id="1", session_id=session_id, name=session_id)
-        expect(await store.record_entry(entry), f"{session_id} is new")
+        expect(await store.record_entry(entry), f"the entry of {session_id} is not new")
     expect_same((await store.get_rollup("b")).custom, {"b": 1}, "the other session")
 
 
-@check("U1", "twice within one call counts once")
+@check("U1", "an entry that appears twice in one call counts once")
 async def twice_within_one_call(harness: Harness) -> None:
     store = await harness.open_usage()
     entry = CustomEntry(id="1", session_id="a", name="n")
@@ -96,7 +99,7 @@ async def twice_within_one_call(harness: Harness) -> None:
     expect_same((await store.get_rollup("a")).custom, {"n": 1}, "the rollup")
 
 
-@check("U1", "many tasks that record the same ids at once count each once", kind="tasks")
+@check("U1", "when many tasks record the same ids concurrently, each counts once", kind="tasks")
 async def racing_tasks_count_once(harness: Harness) -> None:
     stores = [await harness.open_usage() for _ in range(harness.options.tasks)]
 
@@ -108,7 +111,7 @@ async def racing_tasks_count_once(harness: Harness) -> None:
     expect_same((await stores[0].get_rollup("a")).custom, {"n": 10}, "the rollup")
 
 
-@check("U1", "an entry may come in its JSON form, and defaults are filled in")
+@check("U1", "an entry may be given in its JSON form, and defaults are filled in")
 async def json_form_and_defaults(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entry(
@@ -122,7 +125,7 @@ async def json_form_and_defaults(harness: Harness) -> None:
 # -- U2 together
 
 
-@check("U2", "a bad entry among good ones: nothing is recorded")
+@check("U2", "a bad entry among good ones is rejected, and nothing is recorded")
 async def bad_entry_spoils_the_call(harness: Harness) -> None:
     store = await harness.open_usage()
     good: Built = {"kind": "custom", "id": "1", "session_id": "a", "name": "n"}
@@ -162,7 +165,7 @@ def _bad_entries() -> list[Any]:
 # -- U3 tree
 
 
-@check("U3", "a rollup covers the sessions below at any depth, linked from above or from below")
+@check("U3", "a rollup covers descendants at any depth, whether the parent's or the child's entries link them")
 async def rollup_covers_the_tree(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entries(
@@ -180,7 +183,7 @@ async def rollup_covers_the_tree(harness: Harness) -> None:
     expect_same((alone.custom, alone.subagents["x"].calls), ({"n": 1}, 1), "the root alone")
 
 
-@check("U3", "a session without entries of its own still leads to those below it")
+@check("U3", "a session without its own entries still links to its descendants")
 async def silent_session_in_between(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entry(SubagentEntry(id="1", session_id="root", sub_session_id="silent", agent_type="x"))
@@ -188,7 +191,7 @@ async def silent_session_in_between(harness: Harness) -> None:
     expect_same((await store.get_rollup("root")).custom, {"n": 1}, "the rollup")
 
 
-@check("U3", "a session that is reached twice, or in a circle, counts once")
+@check("U3", "a session that is reached twice, or in a cycle, counts once")
 async def circles_count_once(harness: Harness) -> None:
     store = await harness.open_usage()
     for parent, child in (("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "a")):
@@ -214,7 +217,7 @@ async def deep_chain(harness: Harness) -> None:
 # -- U4 sums
 
 
-@check("U4", "sums are kept apart by model, tool, agent type and name")
+@check("U4", "sums are separate for each model, tool, agent type and name")
 async def sums_by_name(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entries(
@@ -244,7 +247,7 @@ async def sums_by_name(harness: Harness) -> None:
     expect_same(await store.get_rollup("a"), expected, "the rollup")
 
 
-@check("U4", "whole amounts add up exactly and stay whole; with a fraction among them the sum is a float")
+@check("U4", "integer amounts add up exactly and stay integers; with a fraction among them the sum is a float")
 async def exact_amounts(harness: Harness) -> None:
     store = await harness.open_usage()
     for n, value in enumerate([10**15, 10**15, 1]):
@@ -268,7 +271,7 @@ async def unknown_session_is_empty(harness: Harness) -> None:
 # -- U5 query
 
 
-@check("U5", "each filter keeps what fits, and filters combine")
+@check("U5", "each filter returns what matches, and filters combine")
 async def filters_combine(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entries([*_samples("a"), *_samples("b")])
@@ -337,7 +340,7 @@ async def bad_arguments(harness: Harness) -> None:
 # -- U6 delete
 
 
-@check("U6", "deleting takes the sessions below along and nothing else")
+@check("U6", "deleting a session also deletes its descendants and nothing else")
 async def delete_takes_the_tree(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entries(
@@ -353,10 +356,10 @@ async def delete_takes_the_tree(harness: Harness) -> None:
     left = {each.id for each in (await store.query_usage()).items}
     expect_same(sorted(left), ["1", "4"], "what is left")
     await store.record_entry(CustomEntry(id="5", session_id="leaf", name="n"))
-    expect_same((await store.get_rollup("child")).custom, {}, "the forgotten tree")
+    expect_same((await store.get_rollup("child")).custom, {}, "the deleted tree")
 
 
-@check("U6", "deleting one session alone leaves those below it counted above")
+@check("U6", "deleting one session alone leaves its descendants counted in its ancestors")
 async def delete_one_session(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entry(CustomEntry(id="1", session_id="child", parent_session_id="root", name="n", value=1))
@@ -365,10 +368,10 @@ async def delete_one_session(harness: Harness) -> None:
     expect_same((await store.get_rollup("root")).custom, {"n": 10}, "the rollup above")
 
 
-# -- everything at once, against a list
+# -- everything together, against a list
 
 
-@check("U4", "random entries of random trees: entries, rollups and queries agree with a plain list", kind="random")
+@check("U4", "for random entries of random trees, entries, rollups and queries agree with a plain list", kind="random")
 async def random_walk(harness: Harness) -> None:
     seed = harness.options.seed
     try:
@@ -387,7 +390,7 @@ async def _walk(store: UsageStore, rng: random.Random, steps: int) -> None:
             model.setdefault((entry.session_id, entry.id), entry)
             continue
         session_id = f"s{rng.randrange(8)}"
-        below = _below(model.values(), session_id)
+        below = _descendants(model.values(), session_id)
         _expect_sums(await store.get_rollup(session_id), [each for each in model.values() if each.session_id in below])
         kind = rng.choice(KINDS)
         page = await store.query_usage(session_id=session_id, kinds=kind, limit=200)
@@ -418,7 +421,7 @@ def _random_entry(rng: random.Random) -> UsageEntry:
             return CustomEntry(**shared, name=name, value=rng.choice([1, -2, 0.25]))
 
 
-def _below(entries: Iterable[UsageEntry], session_id: str) -> set[str]:
+def _descendants(entries: Iterable[UsageEntry], session_id: str) -> set[str]:
     pairs = {(each.parent_session_id, each.session_id) for each in entries}
     pairs |= {(each.session_id, each.sub_session_id) for each in entries if isinstance(each, SubagentEntry)}
     tree = {session_id}

@@ -1,4 +1,4 @@
-"""U7: sessions that have the same id one after the other. What one of them used is never taken for that of another."""
+"""U7: successive sessions with the same id. The usage of one is never counted for another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _entries() -> list[UsageEntry]:
     ]
 
 
-@check("U7", "with an incarnation, what an earlier session left under the id is not read")
+@check("U7", "with an incarnation, entries of an earlier session with the same id are not read")
 async def leftovers_are_not_read(harness: Harness) -> None:
     store = await harness.open_usage()
     entries = _entries()
@@ -32,11 +32,11 @@ async def leftovers_are_not_read(harness: Harness) -> None:
     expect_same([rollup.custom, sorted(rollup.subagents)], [{"n": 11_100}, ["y"]], "its rollup")
     alone = await store.get_rollup("s", include_sub_sessions=False, incarnation="second-life")
     expect_same(alone.custom, {"n": 10_100}, "its rollup without sub-agents")
-    expect_same((await store.get_rollup("s/old", incarnation="o")).custom, {"n": 10}, "a session without leftovers")
-    expect_same((await store.get_rollup("s")).custom, {"n": 11_111}, "all that the id has used")
+    expect_same((await store.get_rollup("s/old", incarnation="o")).custom, {"n": 10}, "a session without older entries")
+    expect_same((await store.get_rollup("s")).custom, {"n": 11_111}, "all usage of the id")
 
 
-@check("U7", "deleting the entries of one session leaves those of another that has its id now")
+@check("U7", "deleting the entries of one session leaves those of a newer session with its id")
 async def later_entries_stay(harness: Harness) -> None:
     store = await harness.open_usage()
     await store.record_entries(_entries())
@@ -45,5 +45,5 @@ async def later_entries_stay(harness: Harness) -> None:
     left = sorted(each.id for each in await store.get_entries("s"))
     expect_same(left, ["4", "5"], "what is left")
     everything = sorted(each.id for each in (await store.query_usage()).items)
-    expect_same(everything, ["3", "4", "5", "6"], "what is left at all")
+    expect_same(everything, ["3", "4", "5", "6"], "what is left in the store")
     expect_same([each.incarnation for each in await store.get_entries("s")], ["second-life"] * 2, "whose they are")

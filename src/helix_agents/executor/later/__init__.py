@@ -1,1 +1,1 @@
-"""Work that comes later: schedules, and the events that are sent to other services."""
+"""Work for later: schedules, and events sent to other services."""

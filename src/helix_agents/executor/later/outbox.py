@@ -1,9 +1,9 @@
-"""The outbox: events about the ends of runs, sent to webhooks at least once, in order for each session.
+"""The outbox: sends events about ended runs to webhooks, at least once, in order for each session.
 
-Nothing is recorded about an event: it follows from the record of its run. What is stored, for each session and webhook,
-is how far delivery has come: a paused session of the library's own, written before a run does its first step. Until
-that run ends, workers poll; when it ends normally, delivery starts immediately. So an event survives whatever its run
-survives, and a receiver that does not respond costs a run nothing.
+No event is stored: it is derived from the record of its run. Stored, for each session and webhook, is the progress of
+delivery: a paused session of the library's own, written before a run does its first step. Until that run ends, workers
+poll; when it ends normally, delivery starts immediately. So an event survives every crash that its run survives, and a
+receiver that does not respond never delays a run.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from .webhooks import EventType, Webhook, post
 logger = get_logger("helix_agents.executor")
 
 OUTBOX = f"{RESERVED_PREFIX}outbox"
-"""What the ids and agent types of entries start with."""
+"""Prefix of the ids and agent types of entries."""
 WATCH_SECONDS = 60.0
 """How often workers check for a run that ended without being reported."""
 CLAIM_SECONDS = 30.0
-"""For how long a worker that delivers keeps others away; more than one request takes."""
+"""How long a worker claims an entry while it delivers; longer than one request takes."""
 AT_ONCE = 16
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """How far delivery has come: up to `run_id`, whose end was sent as `sent`; None: not yet.
+    """The progress of delivery: up to `run_id`, whose end was sent with status `sent` (None: not yet).
 
-    `sending_until`: until when one worker keeps the others away.
+    `sending_until`: when the claim of the delivering worker expires.
     """
 
     session_id: str
@@ -55,7 +55,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Outbox(Hooks):
-    """Watches the runs of one executor, and delivers the events of any."""
+    """Registers the runs of one executor for delivery, and delivers the events of all executors."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -63,7 +63,7 @@ class Outbox(Hooks):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, webhooks: Iterable[Webhook]) -> None:
-        """Deliver to these webhooks as well."""
+        """Also deliver to these webhooks."""
         self._webhooks.update({webhook.name: webhook for webhook in webhooks})
 
     @property
@@ -72,20 +72,20 @@ class Outbox(Hooks):
         return [f"{OUTBOX}/{name}" for name in self._webhooks]
 
     async def run_started(self, run: RunInfo) -> None:
-        """Note that a run must be reported, before it does anything."""
+        """Store an entry for a run before it does anything, so that its end will be reported."""
         if run.parent_run_id is None and self._webhooks:
             session = await self._services.store.load_state(run.session_id)
             for name in self._webhooks if session is not None else ():
                 await self._watch(name, session, run.run_id)
 
     async def run_ended(self, run: RunInfo, status: str, error: str | None) -> None:
-        """Deliver in the background."""
+        """Start delivery in the background."""
         if run.parent_run_id is None:
             for name in self._webhooks:
                 self._spawn(self._deliver(name, _entry_id(name, run.session_id)))
 
     async def work(self, session: SessionState) -> bool:
-        """Deliver what is due of an entry, in the background; return False if it has to wait."""
+        """Deliver the due events of an entry in the background; return False if the entry has to wait."""
         name = session.agent_type.removeprefix(f"{OUTBOX}/")
         if name not in self._webhooks or len(self._tasks) >= AT_ONCE:
             return False
@@ -95,7 +95,7 @@ class Outbox(Hooks):
         return claimed is not None
 
     async def forget(self, session_id: str) -> None:
-        """Remove the entries of a session that was deleted."""
+        """Delete the entries of a deleted session."""
         for name in self._webhooks:
             await self._services.store.delete_session(_entry_id(name, session_id))
 
@@ -113,7 +113,7 @@ class Outbox(Hooks):
     # -- the entry
 
     async def _watch(self, name: str, session: SessionState | None, run_id: str) -> None:
-        """Make sure that the end of a run will be looked for."""
+        """Store an entry, so that workers check for the end of the run."""
         assert session is not None
         store, entry_id = self._services.store, _entry_id(name, session.session_id)
         for _ in CONFLICT.attempts():
@@ -130,7 +130,8 @@ class Outbox(Hooks):
                     stored = await store.create_session(
                         entry_id, agent_type=f"{OUTBOX}/{name}", user_id=session.user_id
                     )
-                # An entry that waits to send again keeps its moment. Writing the rest again keeps it from going idle.
+                # An entry that waits for a retry keeps its time. Writing the others again keeps them from becoming
+                # idle.
                 wake_at = stored.wake_at if entry.attempts else self._services.clock() + int(WATCH_SECONDS * 1000)
                 await self._save(stored, entry, wake_at)
                 return
@@ -139,7 +140,7 @@ class Outbox(Hooks):
         raise StoreUnavailable(f"The outbox of session {session.session_id!r} changes too fast to be written.")
 
     async def _claim(self, entry_id: str) -> tuple[SessionState, Entry] | None:
-        """Keep other workers away while this one delivers; None if one was faster or there is nothing to do."""
+        """Claim an entry for delivery; return None if another worker was faster or there is nothing to do."""
         stored = await self._services.store.load_state(entry_id)
         if stored is None or stored.status != "paused" or stored.wake_at is None:
             return None
@@ -164,12 +165,12 @@ class Outbox(Hooks):
     # -- delivery
 
     async def _deliver(self, name: str, entry_id: str) -> None:
-        with suppress(HelixError):  # a worker finds it
+        with suppress(HelixError):  # a worker will find the entry
             if (claimed := await self._claim(entry_id)) is not None:
                 await self._send_all(self._webhooks[name], *claimed)
 
     async def _send_all(self, webhook: Webhook, stored: SessionState, entry: Entry) -> None:
-        """Send what has not been sent, one after the other, and note how far that went."""
+        """Send all unsent events in order, and store the progress."""
         try:
             while (found := await self._next(entry)) is not None:
                 run, session = found
@@ -194,10 +195,10 @@ class Outbox(Hooks):
         except (SessionNotFound, VersionConflict):
             return  # another worker delivers, or the session is gone
         except HelixError as error:
-            logger.warning("Could not deliver events of session %s now: %s", entry.session_id, error)
+            logger.warning("Could not deliver events of session %s; workers will retry: %s", entry.session_id, error)
 
     async def _move(self, stored: SessionState, before: Entry, after: Entry, wake_at: int) -> SessionState:
-        """Note progress, also if a run has started since. Raises `VersionConflict` if another worker delivers."""
+        """Store progress, even if a run has started since. Raises `VersionConflict` if another worker delivers."""
         for _ in CONFLICT.attempts():
             try:
                 return await self._save(stored, after, wake_at)
@@ -206,7 +207,7 @@ class Outbox(Hooks):
         raise StoreUnavailable(f"The outbox entry {stored.session_id!r} changes too fast to be written.")
 
     async def _reloaded(self, stored: SessionState, entry: Entry) -> SessionState:
-        """Return an entry that another process has written to. Raises `VersionConflict` if it has moved."""
+        """Reload an entry that another process has written. Raises `VersionConflict` if its progress has changed."""
         found = await self._services.store.load_state(stored.session_id)
         if found is None or found.incarnation != stored.incarnation:
             raise SessionNotFound(stored.session_id)
@@ -215,7 +216,7 @@ class Outbox(Hooks):
         return found
 
     async def _next(self, entry: Entry) -> tuple[RunRecord | None, SessionState] | None:
-        """Return the next run to report, if there is one, and its session; None if the session is gone."""
+        """Return the next run to report, if any, and its session; None if the session is gone."""
         session = await self._services.store.load_state(entry.session_id)
         if session is None or session.incarnation != entry.incarnation:
             return None
@@ -239,9 +240,9 @@ class Outbox(Hooks):
                 return True
             problem = f"status {status}"
         if now - (run.completed_at or run.started_at) > DELIVERY.within_seconds * 1000:
-            logger.error("Event %s was dropped: %s did not take it (%s).", event["id"], webhook, problem)
+            logger.error("Dropped event %s: %s did not accept it (%s).", event["id"], webhook, problem)
             return True
-        logger.warning("Event %s is sent again later: %s did not take it (%s).", event["id"], webhook, problem)
+        logger.warning("Will retry event %s: %s did not accept it (%s).", event["id"], webhook, problem)
         return False
 
 

@@ -1,15 +1,15 @@
-"""Schedules: runs that start themselves. Each due time starts one run, whatever crashes (X11).
+"""Schedules: runs that start at due times. Each due time starts exactly one run, even after crashes (X11).
 
-A schedule is a session of the library's own: paused, with `wake_at` as the moment when a worker must look at it, and
-the `Schedule` itself as its output. So the index of due sessions finds it, on every backend, and what waits costs
-nothing. A worker does three things, each of which may be the last thing that it does:
+A schedule is stored as a session of the library's own: paused, with `wake_at` as the time when a worker must check it,
+and the `Schedule` itself as its output. So the index of due sessions finds it on every backend, and waiting costs
+nothing. A worker does three things and may crash after each:
 
-1. A guarded commit moves `next_at` on and notes the due time that is about to start. It decides: of many workers one
-   wins, and what counts as missed is settled.
+1. A guarded commit advances `next_at` and records the due time that is about to start. Of several workers one wins,
+   and this commit decides which due times count as missed.
 2. The run is submitted under an idempotency key made from the schedule and the due time.
-3. Another guarded commit notes that it has started.
+3. Another guarded commit records that it has started.
 
-A worker that dies after the first is replaced by another one, which finds the note and repeats the second.
+If a worker dies after the first commit, another one finds the recorded due time and repeats the second.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from ...messages import Message
 from ...safe_text import get_logger
 from ...stores.paging import MAX_PAGE
 from ...types import Owner, SessionState
-from ..options import ensure_said
+from ..options import ensure_messages
 from ..services import Services
 from .timetable import Timetable, timetable
 
 logger = get_logger("helix_agents.executor")
 
 SCHEDULE = f"{RESERVED_PREFIX}schedule"
-"""The tag of sessions that are schedules, and what their ids and agent types start with."""
+"""The tag of sessions that are schedules, and the prefix of their ids and agent types."""
 MISSED_AFTER_SECONDS = 60
-"""A due time that passed longer ago than this was missed."""
+"""A due time counts as missed if it passed longer ago than this."""
 BUSY_SECONDS = 5.0
-"""When a run is tried again whose session is running or waits for a person."""
+"""How long to wait before retrying a run whose session is running or waits for a person."""
 
 Missed = Literal["skip", "once"]
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """Runs that start at due times. `next_at`: the next one; None if there is none.
+    """Runs that start at due times. `next_at`: the next due time; None if there is none.
 
     `last_at`: the latest due time whose run was started. `starting_at`: a due time whose run is being started, or waits
-    until its session is free. `last_error`: why the latest due time started no run.
+    until its session is free. `last_error`: why the latest due time did not start a run.
     """
 
     schedule_id: str
@@ -81,21 +81,21 @@ class Schedule(msgspec.Struct, frozen=True):
 
     @property
     def timetable(self) -> Timetable:
-        """When the schedule is due."""
+        """The due times of the schedule."""
         every_ms = None if self.every_seconds is None else int(self.every_seconds * 1000)
         return Timetable(self.created_at, self.at, every_ms, self.cron, self.timezone)
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """What `schedule` takes by name: exactly one of `at`, `every_seconds` and `cron`, and whatever else is needed.
+    """The keyword arguments of `schedule`: exactly one of `at`, `every_seconds` and `cron`, and any of the others.
 
     `at`: epoch milliseconds or a `datetime`. `cron`: five fields, such as `0 9 * * MON-FRI`; needs the extra
-    `schedules`. `timezone`: where `cron`, and an `at` without a zone, are read; `UTC` by default.
+    `schedules`. `timezone`: the zone of `cron`, and of an `at` without a zone; `UTC` by default.
 
-    `session_id`: each run is a turn of this session; otherwise it has a session of its own. `user_id`: the user that
-    the schedule and its sessions belong to. `key`: the same key returns the schedule that it made before; with another
+    `session_id`: each run is a turn of this session; otherwise each run gets its own session. `user_id`: the user who
+    owns the schedule and its sessions. `key`: repeating a key returns the schedule it created before; for a different
     schedule it raises `IdempotencyConflict`. `missed`: whether due times that passed more than a minute ago, while no
-    worker was there, are skipped (`"skip"`) or start one run together (`"once"`). By default `at` starts its run
+    worker was running, are skipped (`"skip"`) or start one run together (`"once"`). By default `at` starts its run
     however late, and the others skip.
     """
 
@@ -114,12 +114,12 @@ Submit = Callable[[Schedule, int, Sequence[Message], str], Awaitable[object]]
 
 
 def schedule_type(agent: str) -> str:
-    """Return the agent type of the schedules of an agent; only workers that know the agent look for it."""
+    """Return the agent type of an agent's schedules; only workers that know the agent scan for it."""
     return f"{SCHEDULE}/{agent}"
 
 
 def decided(schedule: Schedule, now: int) -> Schedule:
-    """Return a schedule that is due with the due time that starts now, if any, and the one after it. Pure.
+    """Return the schedule with the due time to start now, if any, and the next one. Pure.
 
     Due times that passed more than a minute ago were missed: they start no run, or with `once` a single one.
     """
@@ -134,7 +134,7 @@ def decided(schedule: Schedule, now: int) -> Schedule:
 
 
 class Schedules:
-    """Makes schedules and starts what is due."""
+    """Creates schedules and starts due runs."""
 
     def __init__(self, services: Services, agents: AgentRegistry, submit: Submit) -> None:
         self._services = services
@@ -142,17 +142,17 @@ class Schedules:
         self._submit = submit
 
     async def add(self, schedule: Schedule, messages: Sequence[Message]) -> Schedule:
-        """Store a schedule. One that exists under the same id is returned if it is the same.
+        """Store a schedule, or return the one that exists under the same id if it is equal.
 
-        Raises `IdempotencyConflict` if it is another one, and `InvalidArgument` for a time that has passed.
+        Raises `IdempotencyConflict` if it differs, and `InvalidArgument` for a time that has passed.
         """
-        ensure_said(messages)
+        ensure_messages(messages)
         store, session_id = self._services.store, _session_id(schedule.schedule_id)
         request: dict[str, Json] = {"messages": list(messages), "rule": _rule(schedule)}
         if await store.load_state(session_id) is None:
             if schedule.next_at is None:
-                raise InvalidArgument("at has passed: a schedule must start in the future.")
-            with suppress(SessionExists):  # by the same request at the same moment
+                raise InvalidArgument("at must be in the future.")
+            with suppress(SessionExists):  # created by the same request concurrently
                 await store.create_session(
                     session_id,
                     agent_type=ensure_id(schedule_type(schedule.agent), "the agent's name in a schedule"),
@@ -173,7 +173,7 @@ class Schedules:
         return schedule
 
     async def list(self, user_id: str | None = None) -> list[Schedule]:
-        """Return the schedules that have a due time left, newest first."""
+        """Return the schedules that have due times left, newest first."""
         found: list[Schedule] = []
         cursor: str | None = None
         while True:
@@ -186,7 +186,7 @@ class Schedules:
             cursor = page.next_cursor
 
     async def cancel(self, schedule_id: str, user_id: str | None = None) -> bool:
-        """Delete a schedule; return False if there is none. What it has started keeps running."""
+        """Delete a schedule; return False if it does not exist. Runs that it started continue."""
         store, session_id = self._services.store, _session_id(schedule_id)
         stored = await store.load_state(session_id)
         if stored is None or (user_id is not None and stored.user_id != user_id):
@@ -194,7 +194,7 @@ class Schedules:
         return await store.delete_session(session_id, owner=Owner(stored.incarnation))
 
     async def work(self, session_id: str) -> bool:
-        """Start what is due of a schedule; return False if there is nothing to do here."""
+        """Start the due run of a schedule; return False if there is nothing to do here."""
         stored = await self._services.store.load_state(session_id)
         if stored is None or stored.status != "paused":
             return False
@@ -216,7 +216,7 @@ class Schedules:
         return True
 
     async def _started(self, schedule: Schedule, due: int, stored: SessionState) -> tuple[Schedule, SessionState]:
-        """Start the run of a due time and note that; or note that its session is busy."""
+        """Start the run of a due time and record it, or record that its session is busy."""
         error: str | None = None
         try:
             await self._start(schedule, due, stored)
@@ -227,15 +227,15 @@ class Schedules:
             raise
         except HelixError as refused:
             error = str(refused)
-            logger.warning("Schedule %s started no run for its due time %d: %s", schedule.schedule_id, due, error)
+            logger.warning("Schedule %s could not start its run of time %d: %s", schedule.schedule_id, due, error)
         last = schedule.last_at if error else due
         done = msgspec.structs.replace(schedule, starting_at=None, last_at=last, last_error=error)
         return done, await self._save(stored, done)
 
     async def _start(self, schedule: Schedule, due: int, stored: SessionState) -> None:
-        """Submit the run of a due time. Raises `AlreadyRunning` also for a session that waits for a person.
+        """Submit the run of a due time. Also raises `AlreadyRunning` if the session waits for a person.
 
-        A message would settle the question of such a session without an answer.
+        A message would settle the pending question of such a session without a response.
         """
         if schedule.session_id is not None:
             session = await self._services.store.load_state(schedule.session_id)
@@ -245,9 +245,9 @@ class Schedules:
         await self._submit(schedule, due, stored.custom_state["messages"], key)
 
     async def _save(self, stored: SessionState, schedule: Schedule, *, wake_at: int | None = None) -> SessionState:
-        """Write a schedule as it is from now on. Raises `VersionConflict` if another worker was faster.
+        """Store the schedule. Raises `VersionConflict` if another worker was faster.
 
-        While a run is being started, other workers leave the schedule alone for the length of a lease.
+        While a run is being started, other workers skip the schedule for the length of a lease.
         """
         if wake_at is None:
             leased = schedule.starting_at is not None
@@ -267,7 +267,7 @@ class Schedules:
 
 
 def new_schedule(agent: str, options: ScheduleOptions, services: Services) -> Schedule:
-    """Return a schedule that starts now, with its options checked. Raises `InvalidArgument`."""
+    """Return a new schedule with validated options. Raises `InvalidArgument`."""
     if unknown := options.keys() - ScheduleOptions.__annotations__.keys():
         raise TypeError(f"Unknown option {sorted(unknown)[0]!r}.")
     now, zone, missed = services.clock(), options.get("timezone", "UTC"), options.get("missed")
@@ -293,7 +293,7 @@ def new_schedule(agent: str, options: ScheduleOptions, services: Services) -> Sc
 
 
 def _new_id(key: str | None, user_id: str | None, services: Services) -> str:
-    """Return the id of a schedule: its key, which is the user's own, or a random one."""
+    """Return the id of a schedule: its key, prefixed with the user, or a random one."""
     if key is None:
         return f"schedule-{services.ids()}"
     own = ensure_own_id(key, "key")
@@ -309,6 +309,6 @@ def _schedule_of(stored: SessionState) -> Schedule:
 
 
 def _rule(schedule: Schedule) -> dict[str, Any]:
-    """Return what must be the same if a schedule is made again under its key."""
+    """Return the fields that must be equal when a schedule is created again under its key."""
     names = ("agent", "at", "every_seconds", "cron", "timezone", "missed", "session_id", "user_id")
     return {name: getattr(schedule, name) for name in names}

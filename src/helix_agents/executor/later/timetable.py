@@ -1,8 +1,8 @@
-"""When a schedule is due. Pure: no clock, no store.
+"""Compute when a schedule is due. Pure: no clock, no store.
 
-A cron expression is read in a time zone, as cron on Debian reads it: a time that the change to summer time skips is due
-right after the gap, and a time that occurs twice is due once. Expressions with `*` or ranges in the hour follow
-real time.
+A cron expression is evaluated in a time zone, as cron on Debian does: a time that is skipped when daylight saving time
+starts is due right after the gap, and a time that occurs twice is due once. Expressions with `*` or ranges in the hour
+follow real time.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ...errors import InvalidArgument, shown
 MIN_SECONDS = 1
 MAX_SECONDS = 366 * 86_400 * 10
 LAST_MOMENT = 253_402_300_799_000
-"""The end of the year 9999, in milliseconds: the last moment that a `datetime` can hold."""
+"""The end of the year 9999 in milliseconds: the last time that a `datetime` can hold."""
 
 
 class Timetable(msgspec.Struct, frozen=True):
-    """When something is due: once at `at`, or every so many milliseconds after `start`, or as `cron` says."""
+    """A rule for due times: once at `at`, every `every_ms` after `start`, or by `cron`."""
 
     start: int
     at: int | None = None
@@ -31,7 +31,7 @@ class Timetable(msgspec.Struct, frozen=True):
     timezone: str = "UTC"
 
     def after(self, moment: int) -> int | None:
-        """Return the first due time after a moment; None if there is none."""
+        """Return the first due time after `moment`; None if there is none."""
         if self.at is not None:
             return self.at if self.at > moment else None
         if self.every_ms is not None:
@@ -43,7 +43,7 @@ class Timetable(msgspec.Struct, frozen=True):
 def timetable(
     now: int, *, at: object = None, every_seconds: object = None, cron: object = None, timezone: str = "UTC"
 ) -> Timetable:
-    """Return a timetable that starts now. Raises `InvalidArgument` unless exactly one rule is given and it is sound."""
+    """Return a timetable that starts now. Raises `InvalidArgument` unless exactly one rule is given and it is valid."""
     if sum(each is not None for each in (at, every_seconds, cron)) != 1:
         raise InvalidArgument("Give exactly one of at, every_seconds and cron.")
     zone = _zone(timezone)
@@ -59,9 +59,9 @@ def timetable(
 
 
 def moment_of(when: object, what: str) -> int:
-    """Return a time as epoch milliseconds, given as such or as a `datetime` with a time zone."""
+    """Return a time as epoch milliseconds, from epoch milliseconds or a `datetime` with a time zone."""
     if isinstance(when, datetime) and when.tzinfo is None:
-        raise InvalidArgument(f"{what} must have a time zone: {when.isoformat()} means another moment in each.")
+        raise InvalidArgument(f"{what} must have a time zone: {when.isoformat()} is ambiguous without one.")
     return _moment(when, None, what)
 
 
@@ -75,7 +75,7 @@ def _moment(when: object, zone: tzinfo | None, what: str = "at") -> int:
 
 
 def _in_zone(naive: datetime, zone: tzinfo) -> datetime:
-    """Return a local time of a zone; of two moments the first. Raises `InvalidArgument` for one that never occurs."""
+    """Return a local time in a zone, the first if it occurs twice. Raises `InvalidArgument` if it never occurs."""
     local = naive.replace(tzinfo=zone)
     if local.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != naive.replace(fold=0):
         raise InvalidArgument(f"{naive.isoformat()} does not occur in {zone}: clocks skip it.")
@@ -93,7 +93,7 @@ def _milliseconds(seconds: object) -> int:
 
 def _zone(name: object) -> tzinfo:
     if name == "UTC":
-        return UTC  # needs no database of time zones
+        return UTC  # needs no time zone database
     try:
         return ZoneInfo(name if isinstance(name, str) else "")
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -106,7 +106,7 @@ def _zone(name: object) -> tzinfo:
 def _next_of_cron(expression: str, zone: tzinfo, moment: int) -> int | None:
     for found in _occurrences(expression, datetime.fromtimestamp(moment / 1000, zone)):
         due_at = round(found.timestamp() * 1000)
-        if due_at > moment:  # in an hour that occurs twice, a local time may mean the earlier moment
+        if due_at > moment:  # in an hour that occurs twice, a local time may mean the earlier one
             return due_at
     return None
 

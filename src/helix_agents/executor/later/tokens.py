@@ -41,7 +41,7 @@ class HookTokens:
         self._public_url = None if public_url is None else public_url.rstrip("/")
 
     def deferred_call(self, session: SessionState, pending: PendingClientToolCall) -> DeferredCall:
-        """Return what a tool gets of a call that it has deferred."""
+        """Return the `DeferredCall` that a tool gets after it has deferred a call."""
         target = HookTarget(session.session_id, session.incarnation, pending.tool_call_id, pending.deadline_at)
         token = self.sign(target) if self._keys else None
         return DeferredCall(session.session_id, pending.tool_call_id, pending.deadline_at, token, self._public_url)
@@ -52,7 +52,7 @@ class HookTokens:
         return f"{_text(payload)}.{_text(_digest(self._keys[0], payload))}"
 
     def read(self, token: str) -> HookTarget | None:
-        """Return the call that a token was signed for; None if none of our secrets signed it."""
+        """Return the call that a token was signed for; None if none of the secrets signed it."""
         payload, _, signature = token.partition(".")
         if len(token) > MAX_TOKEN_CHARS:
             return None

@@ -1,6 +1,6 @@
-"""Webhooks: where events are sent, how they are signed, and the request itself. Knows neither stores nor runs.
+"""Webhooks: the receivers of events, signatures and the HTTP request. Knows neither stores nor runs.
 
-Requests follow the Standard Webhooks convention, so that receivers can check them with any of its libraries: the
+Requests follow the Standard Webhooks convention, so that receivers can verify them with any of its libraries: the
 signature covers the id, the time and the body.
 """
 
@@ -29,7 +29,7 @@ REQUEST_SECONDS = 10.0
 class Webhook(msgspec.Struct, frozen=True):
     """A receiver of events. `secret` signs the requests; `whsec_...` is base64, anything else is used as is.
 
-    `events`: those that it gets; all by default.
+    `events`: the event types it receives; all by default.
     """
 
     url: str
@@ -50,12 +50,12 @@ class Webhook(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """A name that stays the same as long as the URL does."""
+        """A stable name derived from the URL."""
         return hashlib.blake2b(self.url.encode(), digest_size=6).hexdigest()
 
 
 def secret_bytes(secret: str) -> bytes:
-    """Return the key that a secret stands for. Raises `InvalidArgument`."""
+    """Decode a secret to its key. Raises `InvalidArgument`."""
     if not secret.startswith(SECRET_PREFIX):
         return secret.encode()
     try:
@@ -65,13 +65,13 @@ def secret_bytes(secret: str) -> bytes:
 
 
 def signature(secret: str, event_id: str, timestamp: int, body: bytes) -> str:
-    """Return the signature of a request, as its header holds it. `timestamp`: in seconds."""
+    """Return the value of a request's signature header. `timestamp`: in seconds."""
     signed = f"{event_id}.{timestamp}.".encode() + body
     return "v1," + base64.b64encode(hmac.digest(secret_bytes(secret), signed, "sha256")).decode()
 
 
 def post(webhook: Webhook, event_id: str, timestamp: int, body: bytes) -> int:
-    """Send a request and return the status of the response. Blocks. Redirects are not followed. Raises `OSError`."""
+    """Send a request and return the status of the response. Blocks. Does not follow redirects. Raises `OSError`."""
     parts = urlsplit(webhook.url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=REQUEST_SECONDS)
@@ -87,6 +87,6 @@ def post(webhook: Webhook, event_id: str, timestamp: int, body: bytes) -> int:
         connection.request("POST", path, body, headers)
         return connection.getresponse().status
     except http.client.HTTPException as error:
-        raise OSError(f"not a response of HTTP: {error!r}") from error
+        raise OSError(f"invalid HTTP response: {error!r}") from error
     finally:
         connection.close()

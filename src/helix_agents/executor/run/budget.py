@@ -1,9 +1,9 @@
-"""Spending: what a run or session has used so far, against its limits. Counted from durable data, so a resumed run
-continues the count of the dead one."""
+"""Check what a run or session has used against its limits. Counts durable data, so a resumed run continues the count of
+the dead one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from ...limits import UsageLimits
 from ...llm.contract import TokenUsage
 from ...messages import Message
 from ...stores.usage.contract import TokensEntry
+from ...types import RunRecord
 from ..run_context import RunContext
 from ..services import RunServices
 from ..step.open_step import OpenStep
@@ -26,11 +27,11 @@ def ensure_countable(services: RunServices, *given: UsageLimits | None) -> None:
         if not isinstance(limits, UsageLimits):
             raise InvalidArgument(f"limits must be a UsageLimits, not {type(limits).__name__}.")
         if limits.needs_usage and services.usage is None:
-            raise InvalidArgument("Limits of tokens or cost need a usage store: AgentExecutor(..., usage_store=...).")
+            raise InvalidArgument("Limits on tokens or cost need a usage store: AgentExecutor(..., usage_store=...).")
 
 
 def limits_of(context: RunContext) -> list[UsageLimits]:
-    """Return the limits of the agent and those that the run was started with, in any process."""
+    """Return the agent's limits and those the run was started with, in whichever process."""
     given = context.claim.run.limits
     own = [] if given is None else [msgspec.convert(given, UsageLimits)]
     return own if context.agent.limits is None else [context.agent.limits, *own]
@@ -86,15 +87,13 @@ async def _over_tokens(context: RunContext, limits: UsageLimits, since: int) -> 
     ensure_countable(context.services, limits)
     entries = [entry for entry in await _entries(context, context.session_id) if (entry.step_count or 0) > since]
     if any(isinstance(tool, AgentTool) for tool in context.agent.tools.values()):
-        began = await _began_at(context) if limits.per == "run" else 0
-        for session_id in await _below(context, began):
-            entries += [entry for entry in await _entries(context, session_id) if (entry.timestamp or 0) >= began]
+        entries += await _descendants_usage(context, this_turn=limits.per == "run")
     tokens = sum(entry.prompt + entry.completion for entry in entries)
     reasons = [_reached("tokens", tokens, limits.tokens, limits)]
     if limits.cost is not None:
         unknown = sorted({entry.model for entry in entries} - limits.prices.keys())
         if unknown:
-            return [*reasons, f"A limit of cost is set, and {unknown[0]!r} has no price: add it to prices."]
+            return [*reasons, f"A cost limit is set, but {unknown[0]!r} has no price: add it to prices."]
         cost = sum(limits.prices[e.model].of(e.prompt, e.completion, e.cached, e.cache_written) for e in entries)
         reasons.append(_reached("cost", cost, limits.cost, limits))
     return reasons
@@ -110,28 +109,33 @@ async def _entries(context: RunContext, session_id: str) -> list[TokensEntry]:
     return [entry for entry in found if isinstance(entry, TokensEntry)]
 
 
-async def _began_at(context: RunContext) -> int:
-    """Return when the turn started, in any process."""
-    runs = await context.owned.list_runs()
-    starts = [run.started_at for run in runs if run.turn == context.claim.run.turn]
-    return min(starts, default=context.claim.run.started_at)
-
-
-async def _below(context: RunContext, began: int) -> list[str]:
-    """Return the sessions of sub-agents, at any depth, that have run since."""
-    found: list[str] = []
-    rest = [context.session_id]
+async def _descendants_usage(context: RunContext, *, this_turn: bool) -> list[TokensEntry]:
+    """Return the usage of descendants; with `this_turn`, only of runs that this turn has called."""
+    turn, calling = context.claim.run.turn, await context.owned.runs_of(context.session_id)
+    callers = {run.run_id for run in calling if run.turn == turn}
+    entries: list[TokensEntry] = []
+    seen, rest = {context.session_id}, [context.session_id]
     while rest:
         for ref in await context.owned.children_of(rest.pop()):
-            ended = ref.mode == "ephemeral" and ref.completed_at is not None and ref.completed_at < began
-            if not ended and not ref.remote and ref.sub_session_id not in found:
-                found.append(ref.sub_session_id)
-                rest.append(ref.sub_session_id)
-    return found
+            if ref.remote or ref.sub_session_id in seen:
+                continue
+            runs = {run.run_id for run in await context.owned.runs_of(ref.sub_session_id) if _is_called(run, callers)}
+            if this_turn and not runs:
+                continue
+            callers |= runs
+            seen.add(ref.sub_session_id)
+            rest.append(ref.sub_session_id)
+            spent = await _entries(context, ref.sub_session_id)
+            entries += [entry for entry in spent if not this_turn or entry.run_id in runs]
+    return entries
+
+
+def _is_called(run: RunRecord, callers: Collection[str]) -> bool:
+    return run.parent_call is not None and run.parent_call.run_id in callers
 
 
 def _calls(messages: Sequence[Message], steps: int) -> int:
-    """Return the calls in the last so many replies."""
+    """Return the number of tool calls in the last `steps` replies."""
     count = 0
     for message in reversed(messages):
         if steps <= 0:
@@ -145,4 +149,4 @@ def _calls(messages: Sequence[Message], steps: int) -> int:
 def _reached(name: str, used: float, limit: float | None, limits: UsageLimits) -> str | None:
     if limit is None or used < limit:
         return None
-    return f"The {limits.per} has reached its limit of {name}={limit:g}: raise it in UsageLimits to go on."
+    return f"The {limits.per} has reached its limit of {name}={limit:g}: raise it in UsageLimits to continue."

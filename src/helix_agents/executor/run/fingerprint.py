@@ -1,7 +1,8 @@
-"""The fingerprint of a model request: a few hundred bytes that say what a model was asked, for `Checkpoint.request`.
+"""The fingerprint of a model request: a few hundred bytes that identify what the model was sent, for
+`Checkpoint.request`.
 
-Two steps with the same digest were asked with the same text. The texts themselves are stored once per version, as blobs
-that all sessions share; instructions that are a function of the state are not stored, because they may quote it.
+Two steps with the same digest were sent the same text. The texts themselves are stored once per version, as blobs that
+all sessions share. Instructions computed from the state are not stored, because they may quote it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_KNOWN = 256
 
 
 class Fingerprints:
-    """Makes the fingerprints of one executor's requests and stores the texts behind them."""
+    """Computes the fingerprints of one executor's requests and stores their texts."""
 
     def __init__(self, blobs: BlobStore | None) -> None:
         self._blobs = blobs
@@ -35,7 +36,8 @@ class Fingerprints:
         self._tools: dict[tuple[Any, ...], tuple[Sequence[ToolSpec], str, str]] = {}
 
     async def of(self, request: ModelRequest, llm: LLM, agent: Agent, window: list[int] | None) -> dict[str, Json]:
-        """Return the fingerprint of a request. `window`: the stored messages that were sent, None if others were."""
+        """Return the fingerprint of a request. `window`: the range of stored messages sent, None if others were
+        sent."""
         instructions, (tools_text, tools) = digest(request.instructions), self._tools_digest(request.tools)
         texts = {tools: tools_text}
         if agent.has_static_instructions:
@@ -58,7 +60,7 @@ class Fingerprints:
         return made
 
     async def _store(self, texts: dict[str, str]) -> None:
-        """Store texts that this executor has not stored before. Best effort: a run does not depend on them."""
+        """Store texts that this executor has not stored yet. Best effort: a run does not depend on them."""
         if self._blobs is None or self._stored.issuperset(texts):
             return
         try:
@@ -70,20 +72,21 @@ class Fingerprints:
             logger.warning("Could not store the texts of a model request: %s", error)
 
     def _tools_digest(self, tools: Sequence[ToolSpec]) -> tuple[str, str]:
-        """Return the text and the digest of tool specs. Specs are made for each request, but their schemas are not."""
+        """Return the text and the digest of tool specs, cached by schema: specs are created per request, schemas are
+        not."""
         key = tuple((spec.name, spec.description, id(spec.input_schema)) for spec in tools)
         known = self._tools.get(key)
         if known is None:
             text = encode([[spec.name, spec.description, spec.input_schema] for spec in tools])
             if len(self._tools) >= MAX_KNOWN:
                 self._tools.clear()
-            known = self._tools[key] = (tuple(tools), text, digest(text))  # holding the specs keeps the ids theirs
+            known = self._tools[key] = (tuple(tools), text, digest(text))  # keeps the specs alive, and so their ids
         return known[1:]
 
 
 @lru_cache(maxsize=MAX_KNOWN)
 def digest(text: str) -> str:
-    """Return the digest of a text, which is also that of its blob."""
+    """Return the digest of a text, which is also its blob's."""
     return f"sha256:{hashlib.sha256(_bytes(text)).hexdigest()}"
 
 
@@ -92,7 +95,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _model_name(llm: LLM) -> str:
-    """Return `provider:model` as far as the adapter says so, else the adapter's type."""
+    """Return `provider:model` if the adapter has these names, else the adapter's type."""
     provider, model = named(llm, "provider"), named(llm, "model")
     if model is None:
         return type(llm).__name__

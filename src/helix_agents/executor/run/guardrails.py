@@ -1,5 +1,4 @@
-"""Guards: an agent's own checks of what goes in and what comes out. Any exception they raise is a rejection, not a
-crash."""
+"""Guards: an agent's own checks of input and output. Any exception they raise is a rejection, not a crash."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from ..step.decisions import StepCommit
 
 
 async def refusal_of(guards: Sequence[Guard], value: Any) -> Exception | None:
-    """Return the error of the first guard that rejects; None if none does."""
+    """Return the error of the first guard that rejects the value; None if none does."""
     for guard in guards:
         try:
             verdict = guard(value)
@@ -31,18 +30,18 @@ async def refusal_of(guards: Sequence[Guard], value: Any) -> Exception | None:
 
 def new_input(messages: Sequence[Message]) -> list[Message]:
     """Return the user's messages since the last reply."""
-    said: list[Message] = []
+    found: list[Message] = []
     for message in reversed(messages):
         if message["role"] == EFFECTS_ROLE:
             continue
         if message["role"] != "user":
             break
-        said.insert(0, message)
-    return said
+        found.insert(0, message)
+    return found
 
 
 def refused_output(commit: StepCommit, refusal: Exception, *, steps_left: int) -> StepCommit:
-    """Return the commit of a rejected output: the model is told why, or the run ends."""
+    """Return the commit of a rejected output: it gives the model the reason, or ends the run."""
     if isinstance(refusal, ModelRetry) and steps_left > 0:
         return StepCommit([*commit.messages, automatic_message(str(refusal))], "active")
     error = f"The output was refused: {refusal}"

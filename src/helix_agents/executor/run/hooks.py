@@ -1,6 +1,6 @@
-"""Hooks: watch runs, steps, model calls and tools, before and after. Observation only; an error in one is logged.
+"""Hooks: observe runs, steps, model calls and tools. An error in a hook is logged and changes nothing.
 
-Derive from `Hooks`, override what you want to see, and give it to the executor. `helix_agents.telemetry` has examples.
+Derive from `Hooks`, override what you need, and pass it to the executor. `helix_agents.telemetry` has examples.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ logger = get_logger("helix_agents.executor")
 
 
 INTERRUPTED = "interrupted"
-"""The `error` of a model call that was cut off because the run was asked to stop."""
+"""The `error` of a model call that was cut off because the run was stopped."""
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """The run in which something happens. `tracing_context` was stored by an earlier run of the session.
+    """The run that an event belongs to. `tracing_context` was stored by an earlier run of the session.
 
-    `parent_run_id` and `parent_tool_call_id` name the call that a sub-agent's run works for.
-
-    `model` and `provider` are those of the adapter, if it has attributes of these names.
+    `parent_run_id` and `parent_tool_call_id` identify the call that a sub-agent's run works for.
+    `model` and `provider` are the adapter's attributes of these names, if it has them.
     """
 
     session_id: str
@@ -44,7 +43,7 @@ class RunInfo(msgspec.Struct, frozen=True):
 
 
 class ModelAnswer(msgspec.Struct, frozen=True):
-    """What is known about a model's reply besides its contents. `model` is the name that the provider gave."""
+    """Metadata of a model's reply. `model` is the name that the provider returned."""
 
     requested_model: str | None = None
     model: str | None = None
@@ -56,7 +55,7 @@ class Hooks:
     """The events to observe; override the methods you need."""
 
     async def run_started(self, run: RunInfo) -> TracingContext | None:
-        """Return a run starts or continues. The returned context is stored and passed to the hooks of later runs."""
+        """A run starts or continues. The returned context is stored and passed to the hooks of later runs."""
         return None
 
     async def run_ended(self, run: RunInfo, status: str, error: str | None) -> None:
@@ -66,19 +65,19 @@ class Hooks:
         """A step starts, or an open one is continued."""
 
     async def step_ended(self, run: RunInfo, step: int, status: str) -> None:
-        """A step was committed or set aside; `status` is the session's."""
+        """A step was committed or suspended; `status` is the session's."""
 
     async def writes_lost(self, run: RunInfo, step: int, warnings: Sequence[str]) -> None:
-        """A step was committed in which parallel tools overwrote each other's writes; a sentence for each."""
+        """A step was committed in which parallel tools overwrote each other's writes; one sentence for each."""
 
     async def model_started(self, run: RunInfo, step: int, attempt: int) -> None:
         """The model is about to be called."""
 
     async def model_answered(self, run: RunInfo, step: int, answer: ModelAnswer) -> None:
-        """The model gave a complete reply: which model, why it stopped, what it cost. `model_ended` follows."""
+        """The model completed its reply: which model, why it stopped, what it used. `model_ended` follows."""
 
     async def model_ended(self, run: RunInfo, step: int, message: Message | None, error: str | None) -> None:
-        """The model replied, or did not; `error` is `"interrupted"` if it was cut off because the run was stopped.
+        """The model replied or failed; `error` is `"interrupted"` if the reply was cut off because the run was stopped.
 
         `message` has a `finish_reason` if the model gave one.
         """
@@ -98,7 +97,7 @@ class HookCaller:
         self._run = run
 
     async def start(self) -> TracingContext | None:
-        """Call `run_started` of all hooks; return the tracing context that one of them gave."""
+        """Call `run_started` of all hooks; return the tracing context that one of them returned."""
         given: TracingContext | None = None
         for hook in self._hooks:
             answer = await self._guard(hook.run_started)

@@ -1,9 +1,8 @@
 """The agent loop: call the model, run its tool calls, commit, until there is an output or a reason to stop.
 
-A `Run` owns a claimed session (`session/owned.py`) for as long as it lives. `step/decisions.py` decides the result of a
-step, `step/work.py` runs its calls, `step/commit.py` writes it, in an order that survives a kill at any point: the
-reply is staged before its tools run, each outcome is staged before it is announced, chunks are flushed before the
-commit.
+A `Run` owns a claimed session (`session/owned.py`) until it stops. `step/decisions.py` decides the result of a step,
+`step/work.py` runs its calls, `step/commit.py` writes it, in an order that survives a kill at any point: the reply is
+staged before its tools run, each outcome is staged before it is announced, chunks are flushed before the commit.
 """
 
 from __future__ import annotations
@@ -72,24 +71,24 @@ class Run:
     def __init__(self, context: RunContext, children: Children) -> None:
         self.context = context
         self._children = children
-        self._endings = StepCommitter(context)
+        self._committer = StepCommitter(context)
         self._history = HistoryView(context)
         self._open: OpenStep | None = None
-        """The step that is being worked on."""
+        """The step in progress."""
         self._steps_left: int | None = None
         self._handing_over = False
 
-    # -- the life of a run
+    # -- starting and stopping
 
     def hand_over(self) -> None:
-        """Stop after the current step, and leave the rest of the run to another process."""
+        """Stop after the current step and leave the rest of the run to another process."""
         self._handing_over = True
 
     async def drive(self, *, steps: int | None = None) -> AgentResult:
-        """Execute until the session stops. Raises `RunLost` or `StoreError`, but no errors of models or tools.
+        """Execute until the session stops. Raises `RunLost` or `StoreError`, but not errors of models or tools.
 
-        `steps`: after so many commits the run is released, with the last of them: the result is `active`, and any
-        process may continue it.
+        `steps`: release the run with the commit of this many steps. Then the result is `active`, and any process may
+        continue the run.
         """
         context = self.context
         self._steps_left = steps
@@ -110,12 +109,12 @@ class Run:
         except BaseException as raised:
             error = f"{type(raised).__name__}: {raised}"
             if isinstance(raised, HelixError):
-                logger.warning("Run %s of session %s broke off: %s", context.run_id, context.session_id, raised)
+                logger.warning("Run %s of session %s was cut off: %s", context.run_id, context.session_id, raised)
             raise
         finally:
-            # A run may be cancelled twice; a clean-up that is cut short would leave tasks running.
+            # A run may be canceled twice; an interrupted cleanup would leave tasks running.
             over = clean and (status != "active" or context.released)
-            await finish_despite_cancel(self._wind_up(body, clean=clean, over=over))
+            await finish_despite_cancel(self._stop_tasks(body, clean=clean, over=over))
             logger.info(
                 "Run %s of session %s stopped: %s after %d steps.",
                 context.run_id,
@@ -125,7 +124,7 @@ class Run:
             )
             await context.hooks.call("run_ended", status, error)
 
-    async def _wind_up(self, body: asyncio.Task[AgentResult], *, clean: bool, over: bool) -> None:
+    async def _stop_tasks(self, body: asyncio.Task[AgentResult], *, clean: bool, over: bool) -> None:
         """Stop every task of the run."""
         context = self.context
         body.cancel()
@@ -133,7 +132,7 @@ class Run:
         await context.watch.close()
         await context.stream.close(discard=not clean)
         if not over:
-            await self._let_go(in_good_order=clean)
+            await self._release(clean=clean)
 
     async def _body(self) -> AgentResult:
         tracing = await self.context.hooks.start()
@@ -147,14 +146,14 @@ class Run:
         return await self._undo(replace(self.context.claim, staged=(), rewound=False))
 
     async def _undo(self, claim: Claim) -> AgentResult:
-        """Take back what the failed turn did, then end it. Nothing stops that: each call has its time limit."""
+        """Undo what the failed turn did, then end it. Interrupts do not stop this: each call has its own time limit."""
         self.context.claim, self._open = claim, None
         if self.context.stop.hold():
             await self.context.owned.clear_interrupt_flag()
         return await self._turn()
 
     async def _turn(self) -> AgentResult:
-        """Execute steps until the run stops, whatever goes wrong in them."""
+        """Execute steps until the run stops; turn errors into a failed session."""
         try:
             return await self._steps()
         except ModelError as error:
@@ -164,7 +163,7 @@ class Run:
         except ToolsUnavailable as error:
             return await self._fail(str(error), TOOLS_UNAVAILABLE)
         except (RunLost, StreamFenced, IllegalTransition, StoreError):
-            raise  # nothing can be written, or not by this process: another one resumes the session (`_let_go`)
+            raise  # this process cannot write: another one resumes the session (see `_release`)
         except StreamError as error:
             # A successor may have closed the stream. Writing the failure will show that: it is fenced.
             return await self._fail(str(error), STREAM_ERROR)
@@ -173,111 +172,112 @@ class Run:
             return await self._fail(f"{type(error).__name__}: {error}", ERROR)
 
     async def _fail(self, error: str, reason: FailureReason) -> AgentResult:
-        """End the session as failed at any point. The failure is announced only after the stored chunks."""
+        """End the session as failed at any point. Announces the failure after the stored chunks."""
         if self.context.owned.session.status != "active":
-            raise self.context.claim.lost(f"it broke down after its end was written ({error})")
+            raise self.context.claim.lost(f"it failed after its end was written ({error})")
         step, cut = self._open, NO_CUT
         if step is not None:
-            # The reply to the commit may be what failed.
+            # Perhaps the commit succeeded and only its response was lost.
             await self.context.owned.refresh()
             if self.context.owned.session.step_count < step.number:
-                await self._endings.take_back(step)
+                await self._committer.revert_patches(step)
                 work = StepWork(self.context, step, self._children)
                 await work.end_children(error, PARENT_FAILED)
                 if left := effects_message(work.effects_so_far()):
                     cut = Cut(len(self.context.owned.messages), left)
-        return await self._endings.fail(without_credentials(error), reason, cut)
+        return await self._committer.fail(without_credentials(error), reason, cut)
 
     async def _steps(self) -> AgentResult:
         context = self.context
         self._open = step = await reopened_step(context, self._children)
-        context.heard = new_input(context.owned.messages) if step is None else []
+        context.new_messages = new_input(context.owned.messages) if step is None else []
         while True:
             if step is None:
                 if context.stop.requested:
-                    return await self._endings.stop_between_steps(None)
-                read, context.heard = context.heard, []
+                    return await self._committer.stop_between_steps(None)
+                read, context.new_messages = context.new_messages, []
                 refused = await self._refused_input(read)
                 await announce(context, read if refused is None else refused[1].messages)
                 if refused is not None:
                     refusal, cut = refused
-                    return await self._endings.fail(f"The input was refused: {refusal}", INPUT_REFUSED, cut)
+                    return await self._committer.fail(f"The input was refused: {refusal}", INPUT_REFUSED, cut)
                 over = await over_limit(context)
                 if over is not None:
-                    return await self._endings.fail(over, USAGE_LIMIT)
+                    return await self._committer.fail(over, USAGE_LIMIT)
                 context.stream.step = context.owned.session.step_count + 1
                 await context.hooks.call("step_started", context.stream.step)
-                asked = await self._ask_model()
-                if not isinstance(asked, OpenStep):
-                    return await self._endings.stop_between_steps(asked)
-                step = asked
+                replied = await self._call_model()
+                if not isinstance(replied, OpenStep):
+                    return await self._committer.stop_between_steps(replied)
+                step = replied
                 over = await over_limit(context, step) if step.calls else None
                 if over is not None:
-                    return await self._endings.refuse_calls(step, over, USAGE_LIMIT)
+                    return await self._committer.refuse_calls(step, over, USAGE_LIMIT)
             result = await self._work(step)
             await context.hooks.call("step_ended", step.number, context.owned.session.status)
             if result is not None:
                 return result
             step = None
-            if self._is_enough():
-                await context.stream.flush()  # so that the next process need not check whether the commit was announced
+            if self._should_release():
+                await context.stream.flush()  # so that the next process need not check for the announcement
                 return AgentResult("active")
 
-    async def _refused_input(self, said: Sequence[Message]) -> tuple[Exception, Cut] | None:
-        """Return why a new message must not pass, and the cut that takes it, and only it, out of the conversation.
+    async def _refused_input(self, new: Sequence[Message]) -> tuple[Exception, Cut] | None:
+        """Return why guards reject new messages, and the cut that removes them from the conversation; None if they
+        pass.
 
-        The model of the next turn must not see it either; what others said in the meantime stays.
+        The next turn's model must not see them either. Messages that pass on their own stay.
         """
         context, guards = self.context, self.context.agent.input_guards
-        if not said or not guards:
+        if not new or not guards:
             return None
-        refusal = await refusal_of(guards, said)
+        refusal = await refusal_of(guards, new)
         if refusal is None:
             return None
         await context.watch.ensure_owner()
-        passed = [message for message in said if len(said) > 1 and await refusal_of(guards, [message]) is None]
-        rest = passed if len(passed) < len(said) else []  # refused only together: all of them go
+        passed = [message for message in new if len(new) > 1 and await refusal_of(guards, [message]) is None]
+        rest = passed if len(passed) < len(new) else []  # rejected only together: all of them are removed
         messages = context.owned.messages
-        first = next(place for place, message in enumerate(messages) if message is said[0])
+        first = next(place for place, message in enumerate(messages) if message is new[0])
         kept = [message for message in messages[first:] if message["role"] == EFFECTS_ROLE]
         return refusal, Cut(first, [*rest, *kept])
 
-    def _is_enough(self) -> bool:
-        """Return whether the rest is left to another process, after one more step."""
+    def _should_release(self) -> bool:
+        """Return whether to release the run after the step that was just committed."""
         if self._steps_left is not None:
             self._steps_left -= 1
             self.context.releases = self._steps_left == 1
         return self._handing_over or self._steps_left == 0
 
     async def _work(self, step: OpenStep) -> AgentResult | None:
-        """Commit an open step or set it aside; return None if the run continues."""
+        """Commit or suspend an open step; return None if the run continues."""
         work = StepWork(self.context, step, self._children)
         while True:
             worked = await work.work()
             if isinstance(worked, Aborted):
-                return await self._endings.abort(step, worked.outcomes)
+                return await self._committer.abort(step, worked.outcomes)
             if not step.missing:
-                return await self._endings.commit(step)
+                return await self._committer.commit(step)
             try:
-                return await self._endings.suspend(step, worked.waits)
+                return await self._committer.suspend(step, worked.waits)
             except VersionConflict:
                 await self.context.owned.refresh()
 
-    async def _let_go(self, *, in_good_order: bool) -> None:
-        """Release the session immediately, if this run still owns it."""
+    async def _release(self, *, clean: bool) -> None:
+        """Release the session immediately if this run still owns it."""
         context = self.context
-        if not in_good_order:
+        if not clean:
             with suppress(HelixError):
                 if await context.owned.is_deleted():
                     return await context.stream.drop()
         if context.watch.lost is not None:
             return
-        until = UNOWNED if in_good_order else context.services.clock()
+        until = UNOWNED if clean else context.services.clock()
         try:
             await asyncio.shield(context.owned.release(until, context.watch.steps))
         except Exception as error:
             logger.warning(
-                "Could not release run %s of session %s: %s. Others wait until its lease expires.",
+                "Could not release run %s of session %s; others must wait until its lease expires: %s",
                 context.run_id,
                 context.session_id,
                 error,
@@ -285,7 +285,7 @@ class Run:
 
     # -- the model
 
-    async def _ask_model(self) -> OpenStep | Message | None:
+    async def _call_model(self) -> OpenStep | Message | None:
         """Return an open step, or the partial reply if the run was stopped."""
         context, session = self.context, self.context.owned.session
         number = session.step_count + 1
@@ -297,7 +297,7 @@ class Run:
             stop=context.stop,
             hooks=context.hooks,
             retry=context.services.retry,
-            take_back=self._take_back,
+            drop_partial=self._drop_partial_reply,
             taken_ids=context.owned.call_ids,
             id_mark=id_mark(session),
         )
@@ -327,19 +327,21 @@ class Run:
         return step
 
     def _tool_choice(self) -> str:
-        """Return the tool choice for the next request. A required call is required once per turn, or no turn would
-        end."""
-        choice, begun = self.context.agent.tool_choice, self.context.owned.session.step_count > self.context.first_step
+        """Return the tool choice for the next request. A tool call is required once per turn, or no turn would end."""
+        choice, has_steps = (
+            self.context.agent.tool_choice,
+            self.context.owned.session.step_count > self.context.first_step,
+        )
         if choice in ("auto", "none"):
             return choice
         offered = [tool.name for tool in self.context.tool_specs()]
         possible = bool(offered) if choice == "required" else choice in offered
-        return choice if possible and not begun else "auto"
+        return choice if possible and not has_steps else "auto"
 
     async def _stage_answer(self, step: OpenStep) -> None:
-        """Make the reply durable: from here on the model need not be called again.
+        """Store the reply, so that the model need not be called again.
 
-        If all of its calls may run again, it is stored with the first staged outcome or with the commit.
+        If all of its calls may run again, the first staged outcome or the commit stores it.
         """
         context = self.context
         answer = msgspec.to_builtins(StagedAnswer(step.answer, step.usage, step.request))
@@ -357,8 +359,8 @@ class Run:
         entry = token_entry(self.context, f"tokens-{self.context.services.ids()}", number, usage)
         return [msgspec.to_builtins(entry)]
 
-    async def _take_back(self) -> None:
-        """Drop the chunks of a reply that broke off, before the model is called again."""
+    async def _drop_partial_reply(self) -> None:
+        """Drop the chunks of an incomplete reply before the model is called again."""
         stream, session = self.context.stream, self.context.owned.session
         await stream.flush()
         await stream.rewind(session.step_count)

@@ -1,4 +1,4 @@
-"""One model call: events become chunks as they arrive and a message at the end; errors that may pass are retried.
+"""One model call: turns events into chunks as they arrive and into a message at the end, and retries transient errors.
 
 Knows the model and the stream. The loop decides what to do with the reply.
 """
@@ -41,18 +41,18 @@ from .stop_signal import StopSignal
 logger = get_logger("helix_agents.executor")
 
 SPLIT_CHARACTER = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-"""Matches a character split into two surrogates, as adapters produce that count in UTF-16."""
+"""Matches a character split into two surrogates, as adapters that count in UTF-16 produce."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """How often and after how long a retryable model error is tried again; the wait doubles, with jitter."""
+    """How often and after how long a retryable model error is retried; the wait doubles, with jitter."""
 
     max_attempts: int = 5
     first_wait_seconds: float = 0.5
     longest_wait_seconds: float = 30.0
 
     def wait_seconds(self, attempt: int, error: ModelError) -> float:
-        """Return how long to wait after the failed `attempt` (from 1)."""
+        """Return how long to wait after failed attempt number `attempt` (from 1)."""
         wait = min(self.longest_wait_seconds, self.first_wait_seconds * 2.0 ** (attempt - 1))
         wait *= random.uniform(0.5, 1.0)
         return max(wait, min(error.retry_after_seconds or 0.0, self.longest_wait_seconds))
@@ -66,19 +66,19 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class CutOff(msgspec.Struct, frozen=True):
-    """The partial reply when the run was asked to stop; None if there was none."""
+    """The partial reply when the run was stopped; None if there was none."""
 
     message: Message | None
 
 
 def named(llm: LLM, what: str) -> str | None:
-    """Return an attribute of the adapter; None if it has none."""
+    """Return a string attribute of the adapter, or None."""
     value = getattr(llm, what, None)
     return value if isinstance(value, str) else None
 
 
 class ModelCall:
-    """Calls one model in one run."""
+    """Calls one model for one run."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class ModelCall:
         stop: StopSignal,
         hooks: HookCaller,
         retry: RetryPolicy,
-        take_back: Callable[[], Awaitable[None]],
+        drop_partial: Callable[[], Awaitable[None]],
         taken_ids: Set[str] = frozenset(),
         id_mark: str = "",
     ) -> None:
@@ -97,37 +97,37 @@ class ModelCall:
         self._stop = stop
         self._hooks = hooks
         self._retry = retry
-        self._take_back = take_back
+        self._drop_partial = drop_partial
         self._taken_ids = taken_ids
         self._id_mark = id_mark
 
     async def ask(self, request: ModelRequest) -> Answered | CutOff:
-        """Return the reply, or the part of it that arrived before the run was stopped. Raises `ModelError`."""
+        """Return the reply, or the part that arrived before the run was stopped. Raises `ModelError`."""
         attempt = 1
         while True:
             await self._hooks.call("model_started", request.step, attempt)
             answer = _Answer(request, self._taken_ids, self._id_mark)
             try:
-                finished = await self._listen(request, answer)
+                finished = await self._read_reply(request, answer)
             except ModelError as error:
                 await self._hooks.call("model_ended", request.step, None, str(error))
                 if not error.retryable or attempt >= self._retry.max_attempts:
                     raise
-                logger.warning("Session %s: the model failed and is asked again: %s", request.session_id, error)
-                if answer.begun:
-                    await self._take_back()
+                logger.warning("Session %s: the model failed; retrying: %s", request.session_id, error)
+                if answer.is_shown:
+                    await self._drop_partial()
                 if await self._stopped_within(self._retry.wait_seconds(attempt, error)):
                     return CutOff(None)
                 attempt += 1
                 continue
             message = answer.message() if finished else answer.partial()
             if finished:
-                await self._hooks.call("model_answered", request.step, self._known_of(answer))
+                await self._hooks.call("model_answered", request.step, self._metadata_of(answer))
             seen = None if message is None else without_native(message)
             await self._hooks.call("model_ended", request.step, seen, None if finished else INTERRUPTED)
             return Answered(message, answer.usage) if finished and message is not None else CutOff(message)
 
-    def _known_of(self, answer: _Answer) -> ModelAnswer:
+    def _metadata_of(self, answer: _Answer) -> ModelAnswer:
         return ModelAnswer(
             requested_model=named(self._llm, "model"),
             model=answer.usage.model if answer.usage is not None else None,
@@ -135,8 +135,8 @@ class ModelCall:
             usage=answer.usage,
         )
 
-    async def _listen(self, request: ModelRequest, answer: _Answer) -> bool:
-        """Read the reply; return False if the run was stopped before its end."""
+    async def _read_reply(self, request: ModelRequest, answer: _Answer) -> bool:
+        """Read the reply; return False if the run was stopped before the end."""
         consuming = asyncio.create_task(self._consume(request, answer))
         unsubscribe = self._stop.listen(lambda: consuming.cancel())
         if self._stop.requested:
@@ -151,7 +151,7 @@ class ModelCall:
             unsubscribe()
         if consuming.cancelled():
             if not self._stop.requested:
-                raise ModelError("The model's adapter gave up: something that it waited for was cancelled.")
+                raise ModelError("The model's adapter was canceled: something it awaited was canceled.")
             return False
         consuming.result()
         return True
@@ -162,8 +162,8 @@ class ModelCall:
             events = self._llm.stream(request)
             async for event in events:
                 if isinstance(event, StartOver):
-                    if answer.begun:
-                        await self._take_back()
+                    if answer.is_shown:
+                        await self._drop_partial()
                     answer.forget()
                     continue
                 chunk = answer.take(event)
@@ -175,7 +175,7 @@ class ModelCall:
                 await self._stream.write({"type": "thinking", "content": "", "is_complete": True})
         except (HelixError, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # also SystemExit: no adapter may end the process
+        except BaseException as error:  # even SystemExit: no adapter may end the process
             logger.warning("Session %s: the model's adapter failed.", request.session_id, exc_info=error)
             raise ModelError(f"The model's adapter failed: {type(error).__name__}: {error}") from error
         finally:
@@ -198,7 +198,7 @@ class ModelCall:
 
 
 class _Answer:
-    """A reply while it arrives."""
+    """Collects a reply while it arrives."""
 
     def __init__(self, request: ModelRequest, taken_ids: Set[str], id_mark: str) -> None:
         self.usage: TokenUsage | None = None
@@ -214,12 +214,12 @@ class _Answer:
         self._native: Native | None = None
 
     @property
-    def begun(self) -> bool:
-        """Return whether readers have seen any of it."""
+    def is_shown(self) -> bool:
+        """Whether readers have seen any of it."""
         return bool(self._text or self._thinking or self._calls)
 
     def forget(self) -> None:
-        """Start over: discard everything so far."""
+        """Discard everything so far."""
         self.usage = self.finish_reason = None
         self.is_thinking = False
         self._text, self._thinking, self._calls = [], [], {}
@@ -260,7 +260,7 @@ class _Answer:
         return [chunk for (kind, index), half in halves.items() if (chunk := self._add(kind, index, half)) is not None]
 
     def _whole(self, kind: str, index: int, text: str) -> str:
-        """Return the text without a surrogate at its end, which is held back for the next delta."""
+        """Return the text without a trailing surrogate, which is held back for the next delta."""
         text = self._halves.pop((kind, index), "") + text
         if text.isascii():
             return text
@@ -296,15 +296,15 @@ class _Answer:
         """Return the provider's id if it is a valid key and new to the conversation, else one made from its
         position."""
         taken = {call.id for call in self._calls.values()}
-        by_place = f"call_{self._request.step}_{event.index + 1}"
+        by_position = f"call_{self._request.step}_{event.index + 1}"
         try:
             proposed = ensure_id(event.id, "a tool call id")
         except InvalidArgument:
-            proposed = by_place
+            proposed = by_position
         if proposed.startswith(":") or len(proposed) > MAX_ID_LENGTH // 4:
-            proposed = by_place
-        more = (f"{by_place}_{number}" for number in itertools.count(2))
-        candidates = (f"{name}{self._id_mark}" for name in itertools.chain((proposed, by_place), more))
+            proposed = by_position
+        more = (f"{by_position}_{number}" for number in itertools.count(2))
+        candidates = (f"{name}{self._id_mark}" for name in itertools.chain((proposed, by_position), more))
         return next(name for name in candidates if name not in taken and name not in self._taken_ids)
 
 
@@ -313,7 +313,7 @@ def _one_character(halves: re.Match[str]) -> str:
 
 
 class _Call:
-    """A tool call while it arrives."""
+    """Collects a tool call while it arrives."""
 
     def __init__(self, id: str, name: str) -> None:
         self.id = id
@@ -321,7 +321,7 @@ class _Call:
         self.arguments: list[str] = []
 
     def finished(self) -> ToolCall:
-        """Return the call; arguments that are not a JSON object stay text, for the model to see what it wrote."""
+        """Return the call. Arguments that are not a JSON object stay a string, so that the model sees what it wrote."""
         text = "".join(self.arguments)
         call: Any = {"id": self.id, "name": self.name, "arguments": {}}
         try:

@@ -1,5 +1,4 @@
-"""HistoryView: lets the agent's history choose what the model sees, checks it, and stores the summaries that it
-makes."""
+"""HistoryView: lets the agent's history choose what the model sees, validates it, and stores its summaries."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from ...messages import EFFECTS_ROLE, Message, ensure_sayable
 from ...state import StepWrites
 from ...types import StagedChanges
 from ..run_context import RunContext
-from ..step.undo import as_the_model_reads
+from ..step.undo import ModelReading
 from .budget import token_entry
 
 
@@ -28,17 +27,25 @@ class HistoryView:
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._new: list[Message] = []
+        self._new_summary: list[Message] = []
+        self._reading = ModelReading()
+        self._read = 0
+        """How many stored messages have been read."""
+        self._last: Message | None = None
+        self._visible: list[Message] = []
+        """The messages that the model may see."""
+        self._summary: Message | None = None
         self.window: list[int] | None = None
-        """The stored messages that were chosen last, as `[first, end]`, summaries not counted; None if others were."""
+        """The range of stored messages chosen last, as `[first, end]`, without summaries; None if others were
+        chosen."""
 
     async def choose(self, number: int) -> list[Message]:
         """Return the messages of the request for step `number`. Raises `HistoryError`."""
-        said, summary = self._read(number)
+        visible, summary = self._choices(number)
         history = self._context.agent.history
-        self.window = [0, len(said)]
+        self.window = [0, len(visible)]
         if history is None:
-            return said
+            return visible
         session = self._context.owned.session
 
         async def keep(made: Summary) -> None:
@@ -55,9 +62,9 @@ class HistoryView:
             record_usage=lambda usage: self._record(usage, number),
         )
         try:
-            chosen = history(tuple(said), context)
+            chosen = history(tuple(visible), context)
             messages = list(await chosen if inspect.isawaitable(chosen) else chosen)
-            stored = {id(message) for message in said}
+            stored = {id(message) for message in visible}
             for message in messages:
                 if id(message) not in stored:
                     ensure_sayable(message)
@@ -66,29 +73,41 @@ class HistoryView:
         except Exception as error:
             raise HistoryError(f"The agent's history failed: {type(error).__name__}: {error}") from error
         if not messages:
-            raise HistoryError("The agent's history chose no messages: there is nothing to ask the model.")
+            raise HistoryError("The agent's history chose no messages, so there is nothing to send to the model.")
         broken = broken_pair(messages)
-        if broken is not None and broken_pair(said) is None:
-            raise HistoryError(f"The agent's history breaks the conversation: {broken}. Keep both or none of a pair.")
-        self.window = _window(messages, said)
+        if broken is not None and broken_pair(visible) is None:
+            raise HistoryError(
+                f"The agent's history breaks the conversation: {broken}. Keep both of a pair or neither."
+            )
+        self.window = _window(messages, visible)
         return messages
 
     def to_commit(self) -> list[Message]:
-        """Return the summary that was made for this step, to be committed with it."""
-        made, self._new = self._new, []
+        """Return the summary made for this step, to be committed with it."""
+        made, self._new_summary = self._new_summary, []
         return made
 
-    def _read(self, number: int) -> tuple[list[Message], Summary | None]:
+    def _choices(self, number: int) -> tuple[list[Message], Summary | None]:
         """Return the conversation without its summaries, and the latest summary."""
+        self._catch_up()
+        if not self._new_summary and number == self._context.claim.session.step_count + 1:
+            # A summary that was made for this step before a crash.
+            self._new_summary = [row.result for row in self._context.claim.staged if row.kind == "summary"]
+        latest = self._new_summary[-1] if self._new_summary else self._summary
+        return self._visible.copy(), None if latest is None else Summary(latest["content"], latest["covers"])
+
+    def _catch_up(self) -> None:
+        """Read the messages stored since the last request: reading all would cost the whole conversation each step."""
         stored = self._context.owned.messages
-        said = [
-            message for message in as_the_model_reads(stored) if message["role"] not in (SUMMARY_ROLE, EFFECTS_ROLE)
-        ]
-        if not self._new and number == self._context.claim.session.step_count + 1:
-            # One that was made before a crash, for this step.
-            self._new = [row.result for row in self._context.claim.staged if row.kind == "summary"]
-        kept: Sequence[Message] = [m for m in [*stored, *self._new] if m["role"] == SUMMARY_ROLE]
-        return said, Summary(kept[-1]["content"], kept[-1]["covers"]) if kept else None
+        if self._read and (self._read > len(stored) or stored[self._read - 1] is not self._last):  # it was cut
+            self._read, self._reading, self._visible, self._summary = 0, ModelReading(), [], None
+        new = stored[self._read :]
+        self._read, self._last = len(stored), stored[-1] if stored else None
+        for message in self._reading.read(new):
+            if message["role"] == SUMMARY_ROLE:
+                self._summary = message
+            elif message["role"] != EFFECTS_ROLE:
+                self._visible.append(message)
 
     async def _record(self, usage: TokenUsage, number: int) -> None:
         """Record what a history spends on its own models."""
@@ -100,18 +119,18 @@ class HistoryView:
 
     async def _keep(self, made: Summary, number: int) -> None:
         if not isinstance(made, Summary) or made.covers < 0:
-            raise InvalidArgument(f"keep_summary takes a Summary, not {made!r}.")
+            raise InvalidArgument(f"keep_summary needs a Summary, not {made!r}.")
         message: Message = {"role": SUMMARY_ROLE, "content": made.text, "covers": made.covers}
         row = StagedChanges("", 0, StepWrites(), message, kind="summary")
         await self._context.watch.ensure_owner()
         await self._context.owned.stage(step_id(self._context.run_id, number), [row])
-        self._new = [message]
+        self._new_summary = [message]
 
 
-def _window(chosen: Sequence[Message], said: Sequence[Message]) -> list[int] | None:
-    """Return which stored messages were chosen, at most one summary before them; None if others were made."""
+def _window(chosen: Sequence[Message], visible: Sequence[Message]) -> list[int] | None:
+    """Return the range of stored messages chosen, after at most one summary; None if others were chosen."""
     for summaries in (0, 1):
-        first = len(said) - (len(chosen) - summaries)
-        if 0 <= first < len(said) and all(map(operator.is_, chosen[summaries:], said[first:])):
-            return [first, len(said)]
+        first = len(visible) - (len(chosen) - summaries)
+        if 0 <= first < len(visible) and all(map(operator.is_, chosen[summaries:], visible[first:])):
+            return [first, len(visible)]
     return None

@@ -1,4 +1,4 @@
-"""StopSignal: a request to stop that spreads from a run to the runs of its sub-agents."""
+"""StopSignal: a request to stop that a run passes on to the runs of its sub-agents."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class StopSignal:
-    """Requested at most twice: first an interrupt, perhaps an abort after it. Belongs to one event loop."""
+    """Requested at most twice: an interrupt, then possibly an abort. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -14,10 +14,10 @@ class StopSignal:
         self.reason: str | None = None
         self._held = False
         self._listeners: list[Callable[[], object]] = []
-        self._below: list[StopSignal] = []
+        self._children: list[StopSignal] = []
 
     def request(self, reason: str | None, *, abort: bool = False) -> None:
-        """Request a stop: at the next safe point, or immediately."""
+        """Request a stop: at the next safe point, or with `abort` immediately."""
         if self._held or (self.requested and (self.aborted or not abort)):
             return
         self.requested = True
@@ -25,11 +25,11 @@ class StopSignal:
         self.reason = reason
         for listener in list(self._listeners):
             listener()
-        for signal in self._below:
+        for signal in self._children:
             signal.request(reason, abort=abort)
 
     def hold(self) -> bool:
-        """Forget what was requested and ignore further requests until `release`; return whether there was one."""
+        """Clear the request and ignore further ones until `release`; return whether there was one."""
         was, self.requested, self.aborted, self.reason, self._held = self.requested, False, False, None, True
         return was
 
@@ -38,14 +38,14 @@ class StopSignal:
         self._held = False
 
     def child(self) -> StopSignal:
-        """Return a signal for a sub-agent that is triggered with this one."""
+        """Return a sub-agent's signal, which is triggered with this one."""
         signal = StopSignal()
-        self._below.append(signal)
+        self._children.append(signal)
         if self.requested:
             signal.request(self.reason, abort=self.aborted)
         return signal
 
     def listen(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Call `listener` at every request from now on; return a function that unsubscribes."""
+        """Call `listener` at every later request; return a function that unsubscribes."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)

@@ -1,7 +1,7 @@
-"""User messages on the stream: a run announces each of them once, when it reads it.
+"""User messages on the stream: a run announces each one once, when it reads it.
 
-The chunk belongs to the last committed step, so neither a model that is asked again nor a crash takes it back. A run
-that continues another one looks up on the stream what that one has announced.
+The chunk belongs to the last committed step, so neither a retried model call nor a crash drops it. A run that continues
+another one reads from the stream what that one has announced.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Who owns a session: what may happen to it now, claims, leases, closing."""
+"""Ownership of a session: what may be done with it now, claims, leases, closing."""

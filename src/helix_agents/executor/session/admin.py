@@ -1,6 +1,6 @@
-"""Going back to a checkpoint, and deleting: for the executor, the server and the command line.
+"""Restore and delete sessions, for the executor, the server and the command line.
 
-Both carry what they read as a guard: a session that was continued or created again since then is left alone.
+Both pass what they read as a guard: a session that was continued or created again since then stays unchanged.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import msgspec
 
 from ...errors import AlreadyRunning, RunLost, SessionNotFound, StreamFenced
 from ...failures import PARENT_RESTORED
-from ...lifecycle import SESSION_TERMINAL
+from ...lifecycle import SESSION_TERMINAL, SUSPENDED
 from ...retry import CLOSING
 from ...stores.state.commit import RunChange
 from ...stores.state.contract import StateStore
@@ -20,7 +20,7 @@ from ...types import Owner, SessionState
 from ..stream.leftover import drop_leftover
 from .claim import REPLACED, next_epoch
 from .closing import Ending, decided, fail_session
-from .left_behind import effects_left_behind
+from .left_behind import abandoned_effects_message
 from .observe import Sessions, load_messages
 from .standing import Intent, open_run
 
@@ -28,9 +28,9 @@ from .standing import Intent, open_run
 async def restore_session(
     services: Sessions, session_id: str, checkpoint_id: str, *, user_id: str | None = None
 ) -> SessionState:
-    """Take a session back to one of its checkpoints, and its stream with it. Raises `AlreadyRunning` if it is running.
+    """Restore a session and its stream to one of its checkpoints. Raises `AlreadyRunning` if it is running.
 
-    A run that was open belongs to what is undone: it ends.
+    Ends an open run in the same write.
     """
     found, _ = await decided(services, Intent.RESTORE, session_id, user_id=user_id)
     session, run = found.existing, found.run
@@ -44,7 +44,7 @@ async def restore_session(
     version = await services.store.restore_checkpoint(
         session_id,
         checkpoint_id,
-        append_messages=await effects_left_behind(services, session, run, checkpoint_id),
+        append_messages=await abandoned_effects_message(services, session, run, checkpoint_id),
         expected_version=session.version,
         change_run=undone,
         owner=Owner(session.incarnation),
@@ -55,17 +55,33 @@ async def restore_session(
         raise SessionNotFound(session_id)
     if restored.version != version:
         raise AlreadyRunning(session_id)
-    if services.streams is not None and await services.streams.get_stream_info(restored.stream_id) is not None:
+    if services.streams is not None:
         try:
-            await services.streams.cleanup_to_step(restored.stream_id, restored.step_count, fence=epoch)
+            await _take_stream_back(services.streams, restored, epoch)
         except StreamFenced as error:
             raise RunLost(session_id, run.run_id if run else "", REPLACED) from error
     await _end_undone_children(services, restored)
     return restored
 
 
+async def _take_stream_back(streams: StreamManager, restored: SessionState, fence: int) -> None:
+    """Drop what the stream shows of later steps. If the session waits now, so does the stream, also one that ended.
+
+    A step that was put aside is not on it any more: the run that continues it finds an empty stream, and shows it.
+    """
+    info = await streams.get_stream_info(restored.stream_id)
+    if info is None:
+        return
+    has_ended = info.status in ("ended", "failed")
+    if restored.status in SUSPENDED or (restored.status == "interrupted" and has_ended):
+        await streams.reset_stream(restored.stream_id, fence=fence)
+        await streams.pause_stream(restored.stream_id, fence=fence)
+    else:
+        await streams.cleanup_to_step(restored.stream_id, restored.step_count, fence=fence)
+
+
 async def _end_undone_children(services: Sessions, restored: SessionState) -> None:
-    """End the sub-agents of calls that the restored conversation does not contain: nobody will continue them."""
+    """End the sub-agents of calls that the restored conversation does not contain: no run will continue them."""
     refs = await services.store.list_sub_session_refs(restored.session_id)
     open_refs = [ref for ref in refs if ref.status not in SESSION_TERMINAL and ref.remote is None]
     if not open_refs:
@@ -87,10 +103,10 @@ async def _end_undone_children(services: Sessions, restored: SessionState) -> No
 async def delete_tree(
     services: Sessions, usage: UsageStore | None, session: SessionState, *, keep_usage: bool = False
 ) -> bool:
-    """Delete a session, its descendants, their streams and their usage. Cut short, it can be called again.
+    """Delete a session, its descendants, their streams and their usage. If it is interrupted, call it again.
 
-    A session that was created again since the caller read `session` stays, with its stream. A stream that bears the
-    name of another session belongs to that one and stays.
+    A session that was created again since the caller read `session` stays, with its stream. A stream that also has
+    another session's id belongs to that session and stays.
     """
     store, streams = services.store, services.streams
     sessions = await session_tree(store, session.session_id)
@@ -109,7 +125,7 @@ async def _delete_stream(store: StateStore, streams: StreamManager, deleted: Ses
     """Delete the stream of a deleted session, under the fence of its last owner.
 
     A session that is created again claims the stream with a larger fence. So does a run that claimed the session
-    just before it was deleted: then no session is there.
+    just before it was deleted: then no session exists, and the deletion uses that fence.
     """
     fence = deleted.owner_epoch
     for _ in CLOSING.attempts():

@@ -1,9 +1,9 @@
-"""Regenerate, edit and switch: leaving the end of a conversation for another one.
+"""Regenerate, edit and switch: replace the end of a conversation with another one.
 
 Each is one guarded commit of the store (`branch_session`, `switch_branch`), which ends an open run, raises the owner
-epoch and puts the end aside as a branch. The stream follows, with the epoch as its fence: it is reset, and a
-`branch_switched` chunk tells its readers. A process that dies in between leaves a stream whose fence is behind; the
-next claim resets it, and so does the same switch again.
+epoch and stores the old end as a branch. The stream follows, with the epoch as its fence: it is reset, and a
+`branch_switched` chunk announces the branch. If a process dies in between, the stream's fence is behind the epoch; the
+next claim resets the stream, and so does repeating the switch.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from ..services import Services
 from ..step.decisions import step_id_of
 from ..step.ledger import abandoned_effects
 from ..stream.leftover import drop_leftover
-from ..stream.prepare import announce_branch, close_stream, drop_orphan, pause_at_rest
-from .claim import REPLACED, Claim, NewRun, Start, begin_turn, ended_run, next_epoch
+from ..stream.prepare import announce_branch, close_stream, drop_orphan, pause_stopped
+from .claim import REPLACED, Claim, NewRun, Start, ended_run, next_epoch, start_turn
 from .closing import decided
 from .observe import Found, Sessions, find
 from .standing import Intent
@@ -41,8 +41,8 @@ from .standing import Intent
 FIRST_PAGE, LARGEST_PAGE = 4, 128
 
 
-class Detour(NamedTuple):
-    """The message at which a conversation is left: a user message to replace, or an assistant's to produce again.
+class BranchStart(NamedTuple):
+    """The message at which a new branch starts: a user message to replace, or a reply to produce again.
 
     `message_id` None: the last reply.
     """
@@ -51,24 +51,24 @@ class Detour(NamedTuple):
     replaces: bool
 
 
-async def begin_branch(
-    services: Services, found: Found, detour: Detour, messages: Sequence[Message], new: NewRun
+async def start_branch(
+    services: Services, found: Found, branch_at: BranchStart, messages: Sequence[Message], new: NewRun
 ) -> Claim:
-    """Start a turn on a new branch. Raises `InvalidArgument` for a message that it cannot start from."""
+    """Start a turn on a new branch. Raises `InvalidArgument` if it cannot start at this message."""
     session, history = found.existing, await found.history(services.store)
-    kept = _kept(history, detour)
+    kept = _kept_count(history, branch_at)
     fork = await _fork_checkpoint(services.store, found, kept)
-    point = BranchPoint(f"branch-{services.ids()}", fork.checkpoint_id, kept, _parting(history[:kept]))
+    point = BranchPoint(f"branch-{services.ids()}", fork.checkpoint_id, kept, _branch_message_id(history[:kept]))
     start = Start(on_branch(session, fork.state), history[:kept], point)
     rows = await services.store.list_staged(session.session_id, step_id_of(session, run_id_of(found)))
     left = abandoned_effects(history, kept, rows)
-    return await announce_start(services, await begin_turn(services, found, [*left, *messages], new, start))
+    return await announce_start(services, await start_turn(services, found, [*left, *messages], new, start))
 
 
 async def announce_start(services: Services, claim: Claim) -> Claim:
-    """Tell readers of a turn's new stream which branch it is on, if the turn started one. Raises `RunLost`."""
+    """Announce on the turn's new stream which branch it is on, if the turn started one. Raises `RunLost`."""
     before = claim.messages[: claim.run.first_message]
-    active = await _active_at(services.store, claim.session.session_id, _parting(before))
+    active = await _active_at(services.store, claim.session.session_id, _branch_message_id(before))
     if active is not None:
         try:
             await announce_branch(services.streams, claim.session, active, len(before), claim.fence)
@@ -77,8 +77,8 @@ async def announce_start(services: Services, claim: Claim) -> Claim:
     return claim
 
 
-def _parting(history: Sequence[Message]) -> str | None:
-    """Return the id of the message after which a branch parts."""
+def _branch_message_id(history: Sequence[Message]) -> str | None:
+    """Return the id of the message after which a branch starts."""
     return next((each["id"] for each in reversed(history) if "id" in each), None)
 
 
@@ -88,34 +88,36 @@ def run_id_of(found: Found) -> str:
 
 
 async def _active_at(store: StateStore, session_id: str, message_id: str | None) -> str | None:
-    """Return the branch that the conversation is on after a message; None if it never parted there."""
+    """Return the active branch after a message; None if no branch starts there."""
     branches = await store.list_branches(session_id)
     return next((it.branch_id for it in branches if it.is_active and it.message_id == message_id), None)
 
 
-def _kept(history: Sequence[Message], detour: Detour) -> int:
-    """Return how many messages stay."""
-    place = len(history)
-    if detour.message_id is not None:
-        found = [at for at, message in enumerate(history) if message.get("id") == detour.message_id]
+def _kept_count(history: Sequence[Message], branch_at: BranchStart) -> int:
+    """Return how many messages the new branch keeps."""
+    position = len(history)
+    if branch_at.message_id is not None:
+        found = [at for at, message in enumerate(history) if message.get("id") == branch_at.message_id]
         if not found:
-            raise InvalidArgument(f"The conversation has no message {shown(detour.message_id)}: load it again.")
-        place = found[0]
-        role = history[place]["role"]
-        if detour.replaces and not is_from_user(history[place]):
-            raise InvalidArgument(f"Message {detour.message_id!r} is not a user's ({role}): only those can be edited.")
-        if not detour.replaces and role != "assistant":
-            raise InvalidArgument(f"Message {detour.message_id!r} is not a reply ({role}): edit() replaces messages.")
-    if detour.replaces:
-        return place
-    asked = [at for at, message in enumerate(history[:place]) if is_from_user(message)]
+            raise InvalidArgument(f"The conversation has no message {shown(branch_at.message_id)}: load it again.")
+        position = found[0]
+        role = history[position]["role"]
+        if branch_at.replaces and not is_from_user(history[position]):
+            raise InvalidArgument(f"Message {branch_at.message_id!r} is not from a user ({role}): it cannot be edited.")
+        if not branch_at.replaces and role != "assistant":
+            raise InvalidArgument(
+                f"Message {branch_at.message_id!r} is not a reply ({role}): edit() replaces messages."
+            )
+    if branch_at.replaces:
+        return position
+    asked = [at for at, message in enumerate(history[:position]) if is_from_user(message)]
     if not asked:
         raise InvalidArgument("No user message comes before that reply: there is nothing to answer again.")
     return asked[-1] + 1
 
 
 async def _fork_checkpoint(store: StateStore, source: Found, kept: int) -> Checkpoint:
-    """Return the first checkpoint that counts so many messages, with its state. Reads no more than the end."""
+    """Return the first checkpoint with at least `kept` messages, with its state. Reads backward from the latest one."""
     found, session_id = source.checkpoint, source.seen.session_id
     if found is None:
         raise InvalidArgument(f"Session {session_id!r} has no checkpoint to go back to: it has never run.")
@@ -150,7 +152,7 @@ async def list_branches(services: Sessions, session_id: str, *, user_id: str | N
 async def switch_branch(
     services: Sessions, session_id: str, branch_id: str, *, user_id: str | None = None
 ) -> SessionState:
-    """Leave the conversation for another branch. Raises `AlreadyRunning` if it is running, and `VersionConflict`."""
+    """Switch to another branch. Raises `AlreadyRunning` if the session is running, and `VersionConflict`."""
     found, _ = await decided(services, Intent.BRANCH, session_id, user_id=user_id)
     session, run, now = found.existing, found.run, services.clock()
     await drop_leftover(services.streams, session)
@@ -158,7 +160,7 @@ async def switch_branch(
         version = await services.store.switch_branch(
             session_id,
             branch_id,
-            append_messages=await _effects_of_the_end(services, found, branch_id),
+            append_messages=await _effects_of_abandoned_end(services, found, branch_id),
             expected_version=session.version,
             change_run=ended_run(session, run, now),
             owner=Owner(session.incarnation),
@@ -173,7 +175,7 @@ async def switch_branch(
         raise VersionConflict(version, present.version, present.status, session_id)
     if services.streams is not None:
         try:
-            await _tell(services.streams, services.store, present, branch_id)
+            await _announce_switch(services.streams, services.store, present, branch_id)
             if await drop_orphan(services.store, services.streams, present, present.owner_epoch):
                 raise SessionNotFound(session_id)
         except (StreamFenced, StreamNotActive) as error:
@@ -181,15 +183,15 @@ async def switch_branch(
     return present
 
 
-async def _effects_of_the_end(services: Sessions, found: Found, branch_id: str) -> list[Message]:
-    """Return the message that keeps what the conversation did after the point at which a branch parts from it.
+async def _effects_of_abandoned_end(services: Sessions, found: Found, branch_id: str) -> list[Message]:
+    """Return the message that records the effects of the messages that a switch abandons.
 
-    A branch inside another one that was put aside may part at an earlier point than is assumed here; no later one is.
+    A branch inside an inactive branch may start at an earlier message than assumed here, but never at a later one.
     """
     branches = await services.store.list_branches(found.existing.session_id)
     history = await found.history(services.store)
-    places: dict[str | None, int] = {None: 0} | {each["id"]: at + 1 for at, each in enumerate(history) if "id" in each}
-    points = {it.branch_id: places[it.message_id] for it in branches if not it.is_active and it.message_id in places}
+    ends: dict[str | None, int] = {None: 0} | {each["id"]: at + 1 for at, each in enumerate(history) if "id" in each}
+    points = {it.branch_id: ends[it.message_id] for it in branches if not it.is_active and it.message_id in ends}
     kept = points.get(branch_id, min(points.values(), default=0))
     while kept < len(history) and history[kept]["role"] == "tool":
         kept += 1
@@ -197,10 +199,10 @@ async def _effects_of_the_end(services: Sessions, found: Found, branch_id: str) 
     return abandoned_effects(history, kept, rows)
 
 
-async def _tell(streams: StreamManager, store: StateStore, session: SessionState, branch_id: str) -> None:
-    """Let the readers of the stream know, unless they do already, and leave it as the session stands.
+async def _announce_switch(streams: StreamManager, store: StateStore, session: SessionState, branch_id: str) -> None:
+    """Reset the stream and announce the branch, unless that is done; leave the stream in the session's status.
 
-    A process that died here has left the stream active under this fence: then all of it is done again.
+    If a process died here, the stream is still active under this fence: then everything is done again.
     """
     info, fence = await streams.get_stream_info(session.stream_id), session.owner_epoch
     if info is None or info.fence > fence or (info.fence == fence and info.status != "active"):
@@ -210,4 +212,4 @@ async def _tell(streams: StreamManager, store: StateStore, session: SessionState
     if session.status in SESSION_TERMINAL:
         await close_stream(streams, session, None, fence, rewind=False)
     else:
-        await pause_at_rest(streams, session, fence)
+        await pause_stopped(streams, session, fence)

@@ -1,14 +1,14 @@
-"""Claims: the one commit that takes a session, and the stream made ready for its new owner.
+"""Claims: the one commit by which a process takes a session, and the preparation of its stream.
 
-There are four: a new session with its first turn, the next turn (or one on a new branch), a take-over of an
-unfinished turn, and the continuation of a released run. Each is one guarded write (version, and lease of the run as
-they were read). It leaves one open run, ends the run before, raises the owner epoch and stores what the user said. So a
-crash before it leaves nothing, and a crash after it leaves a run whose lease expires, which `list_claimable` finds.
-Losing the write raises `AlreadyRunning`.
+There are four: a new session with its first turn, the next turn (or one on a new branch), a takeover of an unfinished
+turn, and the continuation of a released run. Each is one guarded write (the version and the run's lease as they were
+read). It leaves one open run, ends the previous run, raises the owner epoch and stores the user's messages. So a crash
+before it leaves nothing, and a crash after it leaves a run whose lease expires, which `list_claimable` finds. Losing
+the write raises `AlreadyRunning`.
 
-The stream follows, with the epoch as its fence: in the same write where one backend holds both and a turn starts. Else
-a process may stall in between for longer than a lease; then another one takes over, and what this one does next is
-rejected with `RunLost`.
+The stream follows, with the epoch as its fence: in the same write if one backend holds both and a turn starts.
+Otherwise a process may stall in between for longer than a lease; then another one takes over, and further writes of the
+stalled one raise `RunLost`.
 """
 
 from __future__ import annotations
@@ -55,10 +55,13 @@ logger = get_logger("helix_agents.executor")
 REPLACED = "another process has taken the session over"
 DIED = "Its process died; another run continued."
 
+CHUNKS_AFTER_LAST_COMMIT = 2
+"""Chunks after the position that the last commit of a completed turn records: `step_committed` and `output`."""
+
 
 @dataclass(frozen=True)
 class Claim:
-    """A session taken, with all that its new run has to know."""
+    """A claimed session, with everything its new run needs."""
 
     session: SessionState
     messages: Sequence[Message]
@@ -67,30 +70,32 @@ class Claim:
     staged: Sequence[StagedChanges] = ()
     rewound: bool = False
     starts: bool = False
-    """Whether the claim has started the turn: then its stream is empty."""
+    """Whether the claim started the turn, so that its stream is empty."""
     resumed: bool = False
     announce: bool = True
-    """Whether the run announces itself on its stream; one that only continues elsewhere does not."""
-    then: Sequence[Message] = ()
-    """What the user said while a step was open; it follows that step."""
+    """Whether the run announces itself on its stream; False for a run that continues in another process."""
+    follow_up: Sequence[Message] = ()
+    """Messages that the user sent while a step was open; they follow that step."""
     stream_is_open: bool = False
-    """Whether the stream is active and has the fence of this claim."""
+    """Whether the stream is active, and no process has written to it since this one opened it."""
+    wrote_at: float | None = None
+    """When an earlier step of this process last wrote to the stream, by the event loop's clock."""
 
     @property
     def fence(self) -> int:
-        """What the run passes with every change of its stream: its owner epoch."""
+        """The fence that the run passes with every change of its stream: its owner epoch."""
         return self.session.owner_epoch
 
     def lost(self, why: str = REPLACED) -> RunLost:
-        """Return the error for a process that believed to own the session."""
+        """Return the error for a process that no longer owns the session."""
         return RunLost(self.session.session_id, self.run.run_id, why)
 
 
 class NewRun(msgspec.Struct, frozen=True):
-    """A run that a claim is about to start, as its record is going to describe it.
+    """The fields of a run record that a claim is about to create.
 
-    `released`: the claim leaves it to a worker or to an engine. A run that takes another one over inherits the limits,
-    the key and the call of that one, unless it has its own.
+    `released`: the claim leaves the run to a worker or an engine. A run that takes another one over inherits that run's
+    limits, key and parent call, unless it has its own.
     """
 
     run_id: str
@@ -105,7 +110,7 @@ class NewRun(msgspec.Struct, frozen=True):
     parent_call: ParentCall | None = None
 
     def record(self, session_id: str, turn: int, earlier: RunRecord | None = None, **fields: Any) -> RunRecord:
-        """Return the run's record. `earlier`: the run that it takes over."""
+        """Return the run record. `earlier`: the run that this one takes over."""
         given = msgspec.structs.asdict(self)
         del given["released"]
         if earlier is not None:
@@ -116,12 +121,12 @@ class NewRun(msgspec.Struct, frozen=True):
 
 
 def next_epoch(session: SessionState | None, now: int) -> int:
-    """Return the owner epoch of a claim. It grows with every claim, and above those of a session that was deleted."""
+    """Return the owner epoch of a claim. It grows with every claim, even after a session was deleted."""
     return now if session is None else max(now, session.owner_epoch + 1)
 
 
 def ended_run(session: SessionState, run: RunRecord | None, now: int) -> RunChange | None:
-    """Return the end of a run that is still open, for the commit that replaces it; None if there is none."""
+    """Return the change that ends an open run, for the commit that replaces it; None if no run is open."""
     if (run := open_run(run)) is None:
         return None
     status = ended_as(session)
@@ -131,7 +136,7 @@ def ended_run(session: SessionState, run: RunRecord | None, now: int) -> RunChan
 
 
 def leased_run(run: RunRecord, until: int, **changes: Any) -> RunChange:
-    """Return a new lease on a run, for the commit that takes it."""
+    """Return the change that leases a run, for the commit that claims it."""
     return RunChange(run, msgspec.structs.replace(run, lease_until=until, **changes))
 
 
@@ -168,9 +173,9 @@ async def create_turn(
         return Claim(session, messages, record, claimed_at=now, starts=True, stream_is_open=start is not None)
 
     epoch = next_epoch(None, now)
-    if (start := _starting(services, session_id, stream_id, epoch, None)) is not None:
-        with suppress(StreamError):  # a stream of this name is left: it is read first
-            return await create(epoch, None, start)
+    if _can_start_stream(services, session_id, stream_id):
+        with suppress(StreamError):  # a stream of this id exists: read it first
+            return await create(epoch, None, services.streams.starting(stream_id, fence=epoch, seen=None))
     stream = await services.streams.get_stream_info(stream_id)
     claim = await create(max(epoch, stream.fence + 1 if stream else 0), stream, None)
     return await start_stream(services, claim, stream)
@@ -178,19 +183,20 @@ async def create_turn(
 
 @dataclass(frozen=True)
 class Start:
-    """Where a turn starts that does not follow what the session holds now."""
+    """The start of a turn on a new branch."""
 
     session: SessionState
     history: Sequence[Message]
     point: BranchPoint
 
 
-async def begin_turn(
+async def start_turn(
     services: Services, found: Found, messages: Sequence[Message], new: NewRun, start: Start | None = None
 ) -> Claim:
-    """Start the next turn of a session, or a turn on a new branch. Raises `AlreadyRunning` if another was faster.
+    """Start the next turn of a session, or a turn on a new branch. Raises `AlreadyRunning` if another process was
+    faster.
 
-    The end that a new branch leaves is put aside in the same commit; then the error is `VersionConflict`.
+    The same commit stores the end that a new branch replaces; then the error is `VersionConflict`.
     """
     session, run = found.existing, found.run
     source = session if start is None else start.session
@@ -198,7 +204,7 @@ async def begin_turn(
     history = await found.history(services.store) if start is None else start.history
     given = [*abandoned(history, "The run ended before this call was executed."), *queued_in(source), *messages]
     turn = run.turn + 1 if run is not None else 1
-    begun = {"turn": turn, "first_step": first_step, "first_message": len(history)}
+    position = {"turn": turn, "first_step": first_step, "first_message": len(history)}
     wanted = msgspec.structs.replace(
         source,
         status="active",
@@ -217,66 +223,83 @@ async def begin_turn(
     point = None if start is None else start.point
 
     async def claim(stream: StreamInfo | None, opens: StreamStart | None) -> Claim:
-        record = _first_record(services, session.session_id, new, now, stream, **begun)
+        record = _first_record(services, session.session_id, new, now, stream, **position)
         options: Any = {"run": record, "change": ended, "point": point, "start": opens}
-        mine = await take(services, session, wanted, given, checkpoint, **options)
+        mine = await commit_claim(services, session, wanted, given, checkpoint, **options)
         messages = [*history, *given]
         return Claim(mine, messages, record, claimed_at=now, starts=True, stream_is_open=opens is not None)
 
+    async def claim_and_start(stream: StreamInfo | None) -> Claim | None:
+        """Claim and start the stream in one write; return None if the stream is not as expected."""
+        fence = next_epoch(session, services.clock())
+        with suppress(StreamError):
+            return await claim(stream, services.streams.starting(session.stream_id, fence=fence, seen=stream))
+        return None
+
+    together = point is None and _can_start_stream(services, session.session_id, session.stream_id)
+    expected = _expected_stream(found) if together else None
+    if expected is not None and (mine := await claim_and_start(expected)) is not None:
+        return mine
     stream = await stream_of(services.streams, session)
-    epoch = next_epoch(session, services.clock())
-    opens = _starting(services, session.session_id, session.stream_id, epoch, stream) if point is None else None
-    if opens is not None:
-        with suppress(StreamError):  # the stream has changed since it was read
-            return await claim(stream, opens)
+    if together:
+        if (mine := await claim_and_start(stream)) is not None:
+            return mine
         stream = await stream_of(services.streams, session)
     return await start_stream(services, await claim(stream, None), stream)
 
 
-def _starting(
-    services: Services, session_id: str, stream_id: str, epoch: int, seen: StreamInfo | None
-) -> StreamStart | None:
-    """Return the start of a turn's stream for the claim to carry; None where the two live apart."""
-    if not (services.carries and services.store.carries_to(session_id, stream_id)):
+def _can_start_stream(services: Services, session_id: str, stream_id: str) -> bool:
+    """Return whether the write of a claim can also start the stream."""
+    return services.carries and services.store.carries_to(session_id, stream_id)
+
+
+def _expected_stream(found: Found) -> StreamInfo | None:
+    """Return the stream as a completed turn leaves it, which saves reading it; None in all other cases.
+
+    The store rejects the claim if the stream is different.
+    """
+    last = found.last_commit
+    if last is None or found.existing.status != "completed":
         return None
-    return services.streams.starting(stream_id, fence=epoch, seen=seen)
+    latest = last.stream_sequence + CHUNKS_AFTER_LAST_COMMIT
+    return StreamInfo(found.existing.stream_id, "ended", 0, latest + 1, latest)
 
 
 def carried(start: StreamStart | None) -> dict[str, Any]:
-    """Return the option of a claim that starts its stream; a store that carries nothing need not know it."""
+    """Return the option for a claim that starts its stream; stores that carry nothing need not support it."""
     return {} if start is None else {"along": Along(start=start)}
 
 
 def _first_record(
-    services: Services, session_id: str, new: NewRun, now: int, stream: StreamInfo | None, **begun: Any
+    services: Services, session_id: str, new: NewRun, now: int, stream: StreamInfo | None, **position: Any
 ) -> RunRecord:
-    """Return the record of a run that starts a turn; it expects the stream to be as it was read."""
+    """Return the record of a run that starts a turn; assumes that the stream is as it was read."""
     return new.record(
         session_id,
-        claimed_step=begun.get("first_step", 0),
-        # A stream that exists is going to be reset, which appends a chunk.
+        claimed_step=position.get("first_step", 0),
+        # An existing stream will be reset, which appends a chunk.
         start_sequence=stream.latest_sequence + 1 if stream else 0,
         lease_until=(new.not_before or UNOWNED) if new.released else now + services.lease_ms,
         started_at=now,
-        **begun,
+        **position,
     )
 
 
 async def start_stream(services: Services, claim: Claim, stream: StreamInfo | None) -> Claim:
-    """Make the stream of a new turn ready. Raises `RunLost`."""
+    """Prepare the stream of a new turn. Raises `RunLost`."""
     try:
         ready = await fresh_stream(services.streams, claim.session.stream_id, claim.fence, seen=stream)
     except StreamFenced as error:
         raise claim.lost() from error
     if stream is None and await drop_orphan(services.store, services.streams, claim.session, claim.fence):
         raise claim.lost("the session was deleted")
-    return await placed(services, claim, ready)
+    return await with_start_position(services, claim, ready)
 
 
-# -- what all of them share
+# -- shared by all claims
 
 
-async def take(
+async def commit_claim(
     services: Sessions,
     seen: SessionState,
     wanted: SessionState,
@@ -288,13 +311,12 @@ async def take(
     point: BranchPoint | None = None,
     start: StreamStart | None = None,
 ) -> SessionState:
-    """Commit a claim; return the session as it is then. Raises `AlreadyRunning`.
+    """Commit a claim; return the claimed session. Raises `AlreadyRunning`.
 
-    `start`: the stream starts in the same write, with the owner epoch of the claim as its fence.
-
-    Without a `checkpoint`, `messages` only follow the others. With a `point`, the claim starts a branch there. `wanted`
-    then has its custom state, and the error is `VersionConflict`: another process has changed the conversation that the
-    caller wanted to leave.
+    `start`: start the stream in the same write, with the owner epoch of the claim as its fence.
+    Without a `checkpoint`, only append `messages`. With a `point`, start a branch there; then `wanted` has its custom
+    state, and the error is `VersionConflict`: another process has changed the conversation that the caller wanted to
+    branch.
     """
     await drop_leftover(services.streams, seen)
     store, session_id = services.store, seen.session_id
@@ -323,7 +345,7 @@ async def take(
     except (EpochConflict, LeaseConflict, VersionConflict) as error:
         latest = await store.get_current_run(session_id)
         stored = await store.load_state(session_id)
-        # Perhaps by this very commit, whose reply was lost: then the run is there.
+        # If the response to this very commit was lost, the run exists.
         if run is None or stored is None or latest is None or latest.run_id != run.run_id:
             if point is not None and stored is not None:
                 raise VersionConflict(seen.version, stored.version, stored.status, session_id) from error
@@ -332,13 +354,13 @@ async def take(
     return msgspec.structs.replace(wanted, custom_state=custom_state, version=new_version, owner_epoch=epoch)
 
 
-async def placed(services: Services, claim: Claim, ready: ReadyStream) -> Claim:
-    """Correct where the run starts in the stream: it had expired, or a crash had left chunks that are gone now."""
+async def with_start_position(services: Services, claim: Claim, ready: ReadyStream) -> Claim:
+    """Correct the run's start position, if the stream had expired or lost chunks of a crashed step."""
     claim = replace(claim, stream_is_open=True)
     if ready.latest_sequence == claim.run.start_sequence:
         return claim
     try:
-        placed = await services.store.update_run_status(
+        updated = await services.store.update_run_status(
             claim.run.run_id,
             "running",
             start_sequence=ready.latest_sequence,
@@ -349,4 +371,4 @@ async def placed(services: Services, claim: Claim, ready: ReadyStream) -> Claim:
         raise claim.lost() from error
     except (RunNotFound, SessionNotFound) as error:
         raise claim.lost("the session was deleted") from error
-    return replace(claim, run=placed)
+    return replace(claim, run=updated)

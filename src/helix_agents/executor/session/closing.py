@@ -1,7 +1,8 @@
-"""Closing sessions from outside their run: one whose process died before it could, and one that nobody may continue.
+"""Close sessions from outside their run: after their process died, or to stop or fail them.
 
-The first step is a claim (`claim.take`), so exactly one process closes, and a stalled one is rejected. Then the stream,
-under a fence, what is staged, and last the run's record: until then another process finds something to close.
+The first step is a claim (`claim.commit_claim`), so exactly one process closes, and a stalled one is rejected. Then it
+closes the stream under a fence, discards staged data, and last closes the run record: until then another process finds
+something to close.
 """
 
 from __future__ import annotations
@@ -35,25 +36,25 @@ from ...types import Owner, SessionState
 from ..step.decisions import step_id_of, unanswered_calls
 from ..step.open_step import OpenStep
 from ..step.undo import is_undoing
-from ..stream.prepare import close_stream, drop_orphan, pause_at_rest, take_back
-from .claim import REPLACED, leased_run, take
+from ..stream.prepare import close_stream, drop_orphan, pause_stopped, revert_patches
+from .claim import REPLACED, commit_claim, leased_run
 from .left_behind import left_at_failure
 from .observe import Found, Sessions, find
 from .standing import POISONED_AFTER, Action, Decision, Intent, Standing, decide, ended_as, open_run, refusal
 
 LOST = (EpochConflict, IllegalTransition, RunNotFound, SessionNotFound, StreamFenced, StreamNotActive, VersionConflict)
-"""How a write fails of a process that no longer owns what it closes."""
+"""Errors of a write by a process that no longer owns the session it closes."""
 
 OwnerCheck = Callable[[], Awaitable[object]]
 """Raises if the caller no longer owns the session whose descendants it ends."""
 
 
 class Ending(NamedTuple):
-    """How a session ends that is stopped from outside."""
+    """How to end a session from outside."""
 
     status: Literal["interrupted", "failed"]
     reason: str | None
-    """What the caller gave; the error of a session that fails."""
+    """The caller's reason; also the error of a failed session."""
     failure_reason: str | None = None
 
     @property
@@ -65,7 +66,7 @@ class Ending(NamedTuple):
 async def close(services: Sessions, found: Found) -> None:
     """Close the stream and the record of a dead run. Raises `AlreadyRunning` and `RunLost`.
 
-    A run that must end (`Seen.must_end`) is ended on the way.
+    Also ends a run that must end (`Seen.must_end`).
     """
     session, run = found.existing, found.run
     assert run is not None
@@ -77,14 +78,14 @@ async def close(services: Sessions, found: Found) -> None:
             ending = failed if flag.abort else Ending("interrupted", flag.reason)
         return await end(services, found, ending)
     change = leased_run(run, services.clock() + services.lease_ms)
-    await _finish(services, found, await take(services, session, session, change=change))
+    await _finish(services, found, await commit_claim(services, session, session, change=change))
 
 
 async def end(services: Sessions, found: Found, ending: Ending) -> None:
     """Stop or fail a session from outside, and close it. Raises `AlreadyRunning` if it has changed, and `RunLost`."""
     session, run = found.existing, found.run
-    if found.seen.standing in (Standing.LAPSED, Standing.RELEASED) and ending.aborts and is_undoing(session):
-        return  # it has failed, and a worker takes back what it did
+    if found.seen.standing in (Standing.LEASE_EXPIRED, Standing.RELEASED) and ending.aborts and is_undoing(session):
+        return  # it has failed, and a worker undoes what it did
     context: Json = session.interrupt_context
     if ending.status == "interrupted":
         now = services.clock()
@@ -102,20 +103,20 @@ async def end(services: Sessions, found: Found, ending: Ending) -> None:
         error=(ending.reason or "failed") if failed else None,
         failure_reason=ending.failure_reason,
         interrupt_context=context,
-        # Nobody may answer a session that has failed: an answer that still comes is late.
+        # A failed session accepts no responses: one that still arrives is late.
         pending_client_tool_calls={} if failed else session.pending_client_tool_calls,
     )
     change = leased_run(still, services.clock() + services.lease_ms) if (still := open_run(run)) is not None else None
-    taken = await take(services, session, wanted, left if failed else (), change=change)
-    await _finish(services, found, taken)
+    claimed = await commit_claim(services, session, wanted, left if failed else (), change=change)
+    await _finish(services, found, claimed)
 
 
 async def _leave_to_undo(services: Sessions, found: Found, plan: Sequence[Message], open_step: str) -> None:
-    """Leave an aborted session to a worker that takes back what its turn did. Raises `AlreadyRunning`."""
+    """Leave an aborted session to a worker that undoes what its turn did. Raises `AlreadyRunning`."""
     session = found.existing
     wanted = msgspec.structs.replace(
         session,
-        # A suspended session that waits for nothing is due, and so is a run without a process.
+        # A suspended session without open questions is due, and so is a run without a process.
         status="suspended_client_tool" if open_run(found.run) is None else "active",
         suspended_step_id=open_step,
         suspended_awaiting_children={},
@@ -123,14 +124,14 @@ async def _leave_to_undo(services: Sessions, found: Found, plan: Sequence[Messag
         wake_at=None,
     )
     identified_plan = identified(plan, ids_of(await found.history(services.store)), open_step)
-    taken = await take(services, session, wanted, identified_plan)
-    await _fail_children(services, found, taken, Ending("failed", ABORTED, ABORTED))
+    claimed = await commit_claim(services, session, wanted, identified_plan)
+    await _fail_children(services, found, claimed, Ending("failed", ABORTED, ABORTED))
 
 
 async def _finish(services: Sessions, found: Found, session: SessionState) -> None:
-    """Close what belongs to a session that this process has claimed and that has stopped. Raises `RunLost`.
+    """Close everything that belongs to a stopped session that this process has claimed. Raises `RunLost`.
 
-    `found`: the session and its run as they were before the claim.
+    `found`: the session and its run before the claim.
     """
     run = found.run
     store, streams, fence = services.store, services.streams, session.owner_epoch
@@ -143,13 +144,13 @@ async def _finish(services: Sessions, found: Found, session: SessionState) -> No
         await _fail_children(services, found, session, ending)
     try:
         if streams is not None and not is_open:
-            await take_back(streams, await _put_aside(services, found), session, fence)
+            await revert_patches(streams, await _suspended_step(services, found), session, fence)
         if streams is not None:
             if ended:
                 latest = found.checkpoint if is_open else None
                 await close_stream(streams, session, latest, fence, rewind=is_open)
             else:
-                await pause_at_rest(streams, session, fence)
+                await pause_stopped(streams, session, fence)
         if ended:
             await store.discard_staging(session.session_id, owner=owner)
         if run is not None and (is_open or (failed and run.status in SUSPENDED)):
@@ -181,14 +182,14 @@ async def _fail_children(services: Sessions, found: Found, session: SessionState
         await fail_session(services, ref.sub_session_id, ending, check)
 
 
-async def _put_aside(services: Sessions, found: Found) -> OpenStep | None:
-    """Return the step that a suspension left open, with what it has shown; None if there is none."""
+async def _suspended_step(services: Sessions, found: Found) -> OpenStep | None:
+    """Return the step that a suspension left open, with its staged results; None if there is none."""
     session, run = found.existing, found.run
     answer, calls = unanswered_calls(await found.history(services.store))
     if run is None or answer is None or not calls:
         return None
     step = OpenStep(step_id_of(session, run.run_id), session.step_count + 1, answer, session.custom_state or {})
-    step.take_up(await services.store.list_staged(session.session_id, step.step_id))
+    step.load_staged(await services.store.list_staged(session.session_id, step.step_id))
     return step
 
 
@@ -200,22 +201,22 @@ async def fail_session(
     *,
     expired: SessionState | None = None,
 ) -> bool:
-    """Fail a session and its descendants, whoever owns it; return whether this call did.
+    """Fail a session and its descendants, no matter which process owns it; return whether this call did.
 
-    `check` is asked after the session was read and before it is ended: a successor that uses it changes its version.
-    `expired`: the session as the caller found it. One that was created again or got more time since then stays.
+    `check` is called between reading and ending the session; a later owner changes its version, so the end is rejected.
+    `expired`: the session as the caller read it. If it was created again or extended since then, it stays.
     """
     for _ in CLOSING.attempts():
         found = await find(services, session_id)
         if check is not None:
             await check()
         action = decide(found.seen, Intent.FAIL).action
-        if action is Action.RETURN or (expired is not None and not _is_still(expired, found.session)):
+        if action is Action.RETURN or (expired is not None and not _is_same(expired, found.session)):
             return False
         try:
             if action is Action.END:
                 await end(services, found, ending)
-                await _note_failed(services, found.existing)
+                await _mark_ref_failed(services, found.existing)
                 return True
             await close(services, found)
             if action is Action.CLOSE:
@@ -225,12 +226,12 @@ async def fail_session(
     return False
 
 
-def _is_still(expired: SessionState, stored: SessionState | None) -> bool:
-    """Return whether a session is the one that has expired, with the same time."""
+def _is_same(expired: SessionState, stored: SessionState | None) -> bool:
+    """Return whether the stored session is the expired one, with the same expiry time."""
     return stored is not None and (stored.incarnation, stored.expires_at) == (expired.incarnation, expired.expires_at)
 
 
-async def _note_failed(services: Sessions, session: SessionState) -> None:
+async def _mark_ref_failed(services: Sessions, session: SessionState) -> None:
     """Record in the parent's ref that the session has failed, if the parent still exists."""
     if session.parent_session_id is None:
         return
@@ -240,7 +241,7 @@ async def _note_failed(services: Sessions, session: SessionState) -> None:
         )
 
 
-# -- deciding, and closing first what has to be
+# -- deciding, after closing what must be closed first
 
 
 async def decided(
@@ -253,9 +254,9 @@ async def decided(
     engine: str | None = None,
     messages: bool = False,
 ) -> tuple[Found, Action]:
-    """Return a session and what to do with it now. Waits for a run that is closing, and closes for one that died.
+    """Return a session and the action to take now. Waits for a run that is closing, and closes a dead run first.
 
-    `messages`: load the conversation with it, for a claim. Raises the refusal of the table.
+    `messages`: also load the conversation, for a claim. Raises the error of the decision table.
     """
     loop = asyncio.get_running_loop()
     until, waited = loop.time() + wait_seconds(services), False
@@ -274,19 +275,19 @@ async def decided(
 
 
 def wait_seconds(services: Sessions) -> float:
-    """Return how long to wait for a run that has stopped and is closing its stream, however long its lease is."""
+    """Return how long to wait for a stopped run to close its stream, at most a lease."""
     return min(services.lease_ms / 1000, CLOSING.within_seconds)
 
 
 def _stalled(services: Sessions, found: Found) -> RunLost | None:
-    """Return the error of a process that stalled while it read the session, so long that another one took over."""
+    """Return the error if this process stalled for longer than a lease while it read the session."""
     if found.session is None or services.clock() - found.read_at <= services.lease_ms:
         return None
     return RunLost(found.seen.session_id, found.seen.run_id or "", f"{REPLACED} while this one stalled")
 
 
 async def _is_settled(services: Sessions, found: Found, decision: Decision) -> bool:
-    """Do what has to come first; return False if something was done, so that the session must be read again."""
+    """Close the session first if necessary; return False if it must be read again."""
     if decision.action is Action.CLOSE_FIRST:
         with suppress(AlreadyRunning, RunLost):
             await close(services, found)

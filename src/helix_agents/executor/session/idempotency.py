@@ -1,8 +1,8 @@
-"""Idempotency keys: the same request, sent again, gets the run that it started before.
+"""Idempotency keys: a repeated request gets the run that it started before.
 
-The run's record stores the key and a digest of the request, in the commit that also stores the user's message: a crash
-comes before both or after both. A request without a session id gets a random one. A small stream stores which: its name
-follows from the user and the key, its first chunk is what counts, so two requests at the same moment get the same.
+The run record stores the key and a digest of the request, in the same commit as the user's message. A request without
+a session id gets a random one, which a small stream stores: the stream's id is derived from the user and the key, and
+only its first chunk counts, so two concurrent requests get the same session.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def keyed_request(key: str, fingerprint: list[Json]) -> KeyedRequest:
 
 
 def find_run(session_id: str, runs: list[RunRecord], keyed: KeyedRequest) -> RunRecord | None:
-    """Return the run that the key has started; None if the key is new.
+    """Return the run that the key started; None if the key is new.
 
-    Raises `IdempotencyConflict` if the key came with another request.
+    Raises `IdempotencyConflict` if the key was used with a different request.
     """
     for run in runs:
         if run.idempotency_key == keyed.key:
@@ -46,7 +46,7 @@ def find_run(session_id: str, runs: list[RunRecord], keyed: KeyedRequest) -> Run
 
 
 async def session_of_key(streams: StreamManager, key: str, user_id: str | None) -> str:
-    """Return the session of a request that names none: the same one when it is sent again. Only the store knows it."""
+    """Return the session of a request that names none: the same one when the request is repeated."""
     stream_id = f"helix/keys/{_digest([user_id, _checked(key)])}"
     found = await streams.get_all_chunks(stream_id) if await streams.get_stream_info(stream_id) else []
     if not found:
@@ -58,7 +58,7 @@ async def session_of_key(streams: StreamManager, key: str, user_id: str | None) 
 
 
 def new_session_id() -> str:
-    """Return the id of a session that nobody has named."""
+    """Return the id of a session that the caller did not name."""
     return f"session-{random_id()}"
 
 

@@ -1,7 +1,7 @@
 """LeaseKeeper: one task per run that renews its lease and polls for a request to stop.
 
-A lease only shows which process is believed to be alive. Elsewhere it is ensured that a run cannot write after it lost
-its session: every commit carries the version (`owned.py`). The lease keeper lets such a run notice early.
+A lease only shows which process is believed to be alive. It does not keep a run from writing after it lost its session:
+the version in every commit does (`owned.py`). The lease keeper detects such a loss early.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ UNBLOCK = (
 
 
 class LeaseKeeper:
-    """Keeps the lease of one run."""
+    """Renews the lease of one run."""
 
     def __init__(
         self,
@@ -72,29 +72,29 @@ class LeaseKeeper:
         self._ticking: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Start watching."""
+        """Start renewing and polling."""
         self._task = asyncio.create_task(self._run(), name=f"helix-watch-{self._run_id}")
 
     async def close(self) -> None:
-        """Stop watching."""
+        """Stop renewing and polling."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def pause(self) -> None:
-        """Stop renewing the lease: it is about to be released."""
+        """Stop renewing the lease because it is about to be released."""
         async with self._polling:
             self._paused = True
 
     def unpause(self) -> None:
-        """Renew the lease again: the write that was to end the run has failed."""
+        """Renew the lease again after the write that was to end the run has failed."""
         self._paused = False
 
     async def ensure_owner(self) -> None:
-        """Raise `RunLost` unless the session is this run's.
+        """Raise `RunLost` unless this run owns the session.
 
-        After the lease has expired (a frozen process, a sleeping machine) the session must be claimed again, because
-        another process may be claiming it.
+        After the lease has expired (a frozen process, a sleeping machine), claims the session again, because another
+        process may be claiming it.
         """
         if self.lost is not None:
             raise self.lost
@@ -109,7 +109,7 @@ class LeaseKeeper:
     async def _run(self) -> None:
         self._tick(asyncio.get_running_loop())
         try:
-            await self._keep_looking()
+            await self._poll()
         finally:
             if self._ticking is not None:
                 self._ticking.cancel()
@@ -122,16 +122,16 @@ class LeaseKeeper:
         due = now + self._poll_seconds
         self._ticking = loop.call_at(due, self._tick, loop, due)
 
-    async def _keep_looking(self) -> None:
+    async def _poll(self) -> None:
         while self.lost is None:
             await asyncio.sleep(self._poll_seconds)
             try:
                 async with self._polling:
-                    await self._look()
+                    await self._renew_and_check()
             except RunLost:
                 return
             except StoreError:
-                continue  # the store is unavailable, so nothing can be written; if it returns too late, the claim fails
+                continue  # nothing can be written now; `ensure_owner` claims again if the lease has expired
             except HelixError as error:
                 self._lose(str(error))
 
@@ -139,7 +139,7 @@ class LeaseKeeper:
         """Warn about a blocked event loop, which cannot renew its leases, before a session is lost."""
         if late_seconds * 1000 > self._lease_ms / 2:
             logger.warning(
-                "The event loop was blocked for %.1f s while run %s of session %s has a lease of %.1f s: after that, "
+                "The event loop was blocked for %.1f s, and run %s of session %s has a lease of %.1f s: after that, "
                 "another process may take the session over. %s, or raise lease_seconds.",
                 late_seconds,
                 self._run_id,
@@ -148,7 +148,7 @@ class LeaseKeeper:
                 UNBLOCK,
             )
 
-    async def _look(self) -> None:
+    async def _renew_and_check(self) -> None:
         if self._paused:
             return
         if self._lease_until - self._clock() < self._lease_ms * (RENEWALS_PER_LEASE - 1) // RENEWALS_PER_LEASE:
@@ -157,7 +157,7 @@ class LeaseKeeper:
         flag = await self._store.check_interrupt_flag(self._session_id)
         if flag is None:
             return
-        # A flag for no run in particular that is older than the claim was meant for an earlier run.
+        # A flag without a run id that is older than the claim was meant for an earlier run.
         if flag.run_id == self._run_id or (flag.run_id is None and flag.set_at >= self._claimed_at):
             self._stop.request(flag.reason, abort=flag.abort)
 

@@ -1,4 +1,4 @@
-"""What a session leaves behind that is taken back or ended from outside its run: the effects of the abandoned part."""
+"""Effects of the part of a session that is abandoned by a restore, a fork or an end from outside."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..step.undo import is_undoing, undo_id, undo_messages
 from .observe import Sessions, load_messages
 
 
-async def effects_left_behind(
+async def abandoned_effects_message(
     services: Sessions, session: SessionState, run: RunRecord | None, checkpoint_id: str | None
 ) -> list[Message]:
-    """Return the message that keeps the effects which a restore to a checkpoint, or a fork from it, leaves behind."""
+    """Return the message that records the effects abandoned by a restore to a checkpoint or a fork from it."""
     messages = await load_messages(services.store, session.session_id)
     kept = len(messages)
     if checkpoint_id is not None:
@@ -40,10 +40,10 @@ async def left_at_failure(
     *,
     undo: bool,
 ) -> tuple[list[Message], str | None]:
-    """Return what the conversation of a session that fails from outside gets, and the id of the step that is open then.
+    """Return the messages to append to a session that fails from outside, and the id of a new undo step, if any.
 
-    `messages`: the conversation. `undo`: whether the turn's effects may be taken back; a step that does that is then
-    open. Without one, the id is None, and what the open step did is kept.
+    `messages`: the conversation. `undo`: whether the turn's effects may be undone; then a step that undoes them is
+    opened. Otherwise the id is None, and the messages record what the open step did.
     """
     left = await _left_by_step(services, session, run, messages, len(messages))
     if undo and run is not None and not is_undoing(session):

@@ -20,42 +20,50 @@ from .standing import Intent, Seen, Standing, crashes_of, decide, described, ope
 
 
 class Sessions(Protocol):
-    """What reading and closing sessions needs: `Services` has it, and so has a cleanup that runs no agent."""
+    """What reading and closing sessions requires. `Services` has it, and so does a cleanup without agents."""
 
     @property
-    def store(self) -> StateStore: ...
+    def store(self) -> StateStore:
+        """Return where sessions are stored."""
+        ...
 
     @property
-    def streams(self) -> StreamManager | None: ...
+    def streams(self) -> StreamManager | None:
+        """Return where their streams are stored."""
+        ...
 
     @property
-    def clock(self) -> Clock: ...
+    def clock(self) -> Clock:
+        """Return the clock that leases are compared with."""
+        ...
 
     @property
-    def lease_ms(self) -> int: ...
+    def lease_ms(self) -> int:
+        """Return for how long a process owns a run without renewing."""
+        ...
 
 
 class SessionStores(NamedTuple):
-    """Stores for operations that run no agent."""
+    """Stores for operations that do not run agents."""
 
     store: StateStore
     streams: StreamManager | None
     clock: Clock = system_clock
     lease_ms: int = 10_000
-    """How long other processes leave a session alone that this one is closing, if it dies."""
+    """How long other processes wait before they close a session, if this one dies while closing it."""
 
 
 class Found(NamedTuple):
-    """A session and its latest run as they were read, at `read_at`. `session` is None if there is none."""
+    """A session and its latest run as of `read_at`. `session` is None if it does not exist."""
 
     session: SessionState | None
     run: RunRecord | None
     seen: Seen
     read_at: int = 0
     checkpoint: Checkpoint | None = None
-    """The latest one, without custom state."""
+    """The latest checkpoint, without custom state."""
     messages: Sequence[Message] | None = None
-    """The whole conversation, if it was asked for."""
+    """The whole conversation, if it was requested."""
 
     @property
     def existing(self) -> SessionState:
@@ -66,7 +74,7 @@ class Found(NamedTuple):
 
     @property
     def commit_id(self) -> str | None:
-        """The id of the latest checkpoint: if it has changed, the conversation has continued or was branched."""
+        """The id of the latest checkpoint; it changes when the conversation continues or is branched."""
         return self.checkpoint.checkpoint_id if self.checkpoint is not None else None
 
     @property
@@ -78,12 +86,12 @@ class Found(NamedTuple):
         return latest
 
     async def history(self, store: StateStore) -> list[Message]:
-        """Return the whole conversation, loaded now unless it was asked for."""
+        """Return the whole conversation, loaded now unless it was requested before."""
         return list(self.messages) if self.messages is not None else await load_messages(store, self.seen.session_id)
 
 
 class CanResume(msgspec.Struct, frozen=True):
-    """Whether `resume` has something to do, and why or why not."""
+    """Whether `resume` would continue the session, and why or why not."""
 
     can_resume: bool
     reason: str
@@ -97,7 +105,7 @@ async def find(
     user_id: str | None = None,
     messages: bool = False,
 ) -> Found:
-    """Read a session, its latest run and how they stand, in one call. A session of another user counts as missing.
+    """Read a session, its latest run and its standing in one call. A session of another user counts as missing.
 
     `messages`: also load the conversation. Raises `InvalidArgument` for a session of another agent.
     """
@@ -108,16 +116,16 @@ async def find(
     session, run = read.session, read.run
     if agent is not None and session.agent_type != agent.name:
         raise InvalidArgument(
-            f"Session {session_id!r} belongs to agent {session.agent_type!r}, not to {agent.name!r}: pass that agent."
+            f"Session {session_id!r} belongs to agent {session.agent_type!r}, not {agent.name!r}: pass that agent."
         )
     seen = await _observe(services, session, run, has_messages=read.message_count > 0)
     return Found(session, run, seen, now, read.checkpoint, read.messages if messages else None)
 
 
 async def _observe(services: Sessions, session: SessionState, run: RunRecord | None, *, has_messages: bool) -> Seen:
-    """Return how a session stands now."""
+    """Return the session with its standing now."""
     now = services.clock()
-    # A run starts with a message: only where no run is left does it matter whether there is one.
+    # A run starts with a message, so a message count matters only if there is no run.
     at = standing(session, run, now, has_messages=has_messages or run is not None)
     questions: tuple[str, ...] = ()
     wakes = session.wake_at is not None and session.wake_at <= now
@@ -135,17 +143,17 @@ async def _observe(services: Sessions, session: SessionState, run: RunRecord | N
         lease_until=run.lease_until if open_run(run) and run else None,
         stop=flag if _stops(flag, session, run) else None,
         questions=questions,
-        crashes=crashes_of(session, run) if at is Standing.LAPSED else 0,
+        crashes=crashes_of(session, run) if at is Standing.LEASE_EXPIRED else 0,
     )
 
 
 def _stops(flag: InterruptFlag | None, session: SessionState, run: RunRecord | None) -> bool:
-    """Return whether the latest run was asked to stop. Nothing stops one that takes back what its turn did."""
+    """Return whether the latest run was asked to stop. A run that undoes its turn ignores such requests."""
     return flag is not None and run is not None and flag.run_id == run.run_id and not is_undoing(session)
 
 
 def can_resume(seen: Seen, *, message: bool = False) -> CanResume:
-    """Return whether the session can be continued now, with a message or without."""
+    """Return whether the session can be continued now, with or without a message."""
     decision = decide(seen, Intent.RESUME_WITH_MESSAGE if message else Intent.RESUME)
     return CanResume(not decision.is_refusal, described(seen, decision))
 

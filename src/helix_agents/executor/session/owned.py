@@ -1,8 +1,8 @@
 """OwnedSession: a session owned by one run. Every write carries the version that the run saw last.
 
-Other processes may still write to the session, e.g. the response to a client tool: then the version has moved, and the
-run continues on the new state. A process that claims the session raises its owner epoch in the same write: from then on
-every write of this run is rejected. The same holds for a session that was deleted and created again.
+Other processes may still write to the session, e.g. the response to a client tool: then the version has changed, and
+the run continues on the new state. A process that claims the session raises its owner epoch in the same write: from
+then on every write of this run is rejected. The same holds for a session that was deleted and created again.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Change = Callable[[SessionState], SessionState]
 
 
 class OwnedSession:
-    """The session, its messages and its committed custom state as the owning run knows them."""
+    """The session, its messages and its committed custom state, as the owning run last saw them."""
 
     def __init__(self, store: StateStore, session: SessionState, messages: list[Message], run_id: str) -> None:
         self.session = session
         self.messages = messages
         self.run_id = run_id
         self.owner = Owner(session.incarnation, session.owner_epoch)
-        """The claim that every write carries."""
+        """The ownership that every write asserts."""
         self._store = store
         self._call_ids: set[str] = set()
         self._message_ids: set[str] = set()
@@ -65,12 +65,12 @@ class OwnedSession:
 
     @property
     def call_ids(self) -> set[str]:
-        """The ids of all tool calls in the conversation. Do not change it."""
+        """The ids of all tool calls in the conversation. Do not modify."""
         self._read_ids()
         return self._call_ids
 
     def identified(self, messages: Sequence[Message], step_id: str) -> list[Message]:
-        """Return messages that are about to enter the conversation, with their ids."""
+        """Return messages with ids, ready to be appended to the conversation."""
         self._read_ids()
         return identified(messages, self._message_ids, step_id)
 
@@ -90,9 +90,9 @@ class OwnedSession:
         change_run: RunChange | None = None,
         along: Along | None = None,
     ) -> None:
-        """Write changed fields, not custom state. Raises `RunLost`.
+        """Write changed fields except custom state. Raises `RunLost`.
 
-        `keep_messages`: cut the conversation there, and append `messages` instead, in the same write.
+        `keep_messages`: in the same write, cut the conversation after this many messages and append `messages`.
         """
         options: dict[str, Any] = _carried(along)
         if keep_messages is not None:
@@ -124,13 +124,12 @@ class OwnedSession:
                     continue
                 self.session = msgspec.structs.replace(changed, version=version, custom_state=self.session.custom_state)
                 return
-        raise self._lost("others keep writing to the session")
+        raise self._lost("other processes keep writing to the session")
 
     async def _saved_before(self, changed: SessionState) -> bool:
-        """Return whether a change of status was stored although its reply was lost: then no other process has set
-        it."""
+        """Return whether a status change was stored although its response was lost."""
         if changed.status == self.session.status:
-            return False  # saying the same again does no harm
+            return False  # writing the same status again is harmless
         stored = await self._store.load_state(self.session_id)
         if stored is None or stored.status != changed.status or not self._is_owned(stored):
             return False
@@ -140,7 +139,7 @@ class OwnedSession:
         return True
 
     async def claim_again(self) -> None:
-        """Claim the session again, so that a process that is about to take it over fails."""
+        """Claim the session again, so that a concurrent takeover fails."""
         await self.save(lambda session: session)
 
     async def commit(
@@ -154,7 +153,7 @@ class OwnedSession:
         change_run: RunChange | None = None,
         along: Along | None = None,
     ) -> Committed:
-        """Commit a step. `custom_state` is what the writes of its calls make of the state. Raises `RunLost`."""
+        """Commit a step. `custom_state`: the state after the writes of its calls. Raises `RunLost`."""
         for tries in CONFLICT.attempts():
             try:
                 committed = await self.try_commit(
@@ -172,7 +171,7 @@ class OwnedSession:
             if tries:
                 await self.refresh()  # another process may also have merged into custom state
             return committed
-        raise self._lost("others keep writing to the session")
+        raise self._lost("other processes keep writing to the session")
 
     async def try_commit(
         self,
@@ -185,7 +184,7 @@ class OwnedSession:
         change_run: RunChange | None = None,
         along: Along | None = None,
     ) -> Committed:
-        """Commit at the version seen last, or raise `VersionConflict`. Raises `RunLost`."""
+        """Commit at the version seen last. Raises `VersionConflict` and `RunLost`."""
         async with self._lock:
             changed, messages = change(self.session), self.identified(messages, meta.step_id)
             for _ in CONFLICT.attempts():
@@ -214,27 +213,29 @@ class OwnedSession:
         raise self._lost("its lease keeps changing")
 
     async def _reread(self, change: RunChange | None) -> RunChange:
-        """Return the change of the run as it is stored now: a renewal may be stored although its reply was lost."""
+        """Return the change applied to the run as stored now: a renewal may be stored although its response was
+        lost."""
         run = open_run(await self._store.get_current_run(self.session_id))
         if change is None or run is None or run.run_id != change.seen.run_id:
             raise self._lost("another process has ended it")
         return RunChange(run, msgspec.structs.replace(run, **change.changes))
 
     async def stage(self, step_id: str, calls: Sequence[StagedChanges], *, along: Along | None = None) -> int:
-        """Stage outcomes for the open step, in one write; return the sequence of what went along. Raises `RunLost`."""
+        """Stage outcomes for the open step in one write; return the sequence of the chunks it carried. Raises
+        `RunLost`."""
         write = self._store.stage_calls(self.session_id, step_id, calls, owner=self.owner, **_carried(along))
         return await self._guarded(write)
 
-    async def note_child(self, ref: SubSessionRef) -> None:
-        """Keep a record of a child session that is about to run. Raises `RunLost`."""
+    async def add_child_ref(self, ref: SubSessionRef) -> None:
+        """Store a ref to a child session that is about to run. Raises `RunLost`."""
         await self._guarded(self._store.add_sub_session_refs(self.session_id, [ref], owner=self.owner))
 
     async def discard_staging(self) -> None:
-        """Drop what earlier runs of the session have left staged. Raises `RunLost`."""
+        """Drop what earlier runs of the session left staged. Raises `RunLost`."""
         await self._guarded(self._store.discard_staging(self.session_id, owner=self.owner))
 
     async def clear_interrupt_flag(self) -> None:
-        """Clear the flag that has stopped this run. Raises `RunLost`."""
+        """Clear the flag that stopped this run. Raises `RunLost`."""
         await self._guarded(self._store.clear_interrupt_flag(self.session_id, owner=self.owner))
 
     async def end_run(self, status: RunStatus, **changes: Any) -> None:
@@ -245,7 +246,7 @@ class OwnedSession:
         await self._guarded(change)
 
     async def release(self, lease_until: int, step_count: int) -> None:
-        """Leave the run to other processes. Raises `RunLost`."""
+        """Release the run to other processes. Raises `RunLost`."""
         change = self._store.update_run_status(
             self.run_id,
             "running",
@@ -257,35 +258,38 @@ class OwnedSession:
         await self._guarded(change)
 
     async def is_deleted(self) -> bool:
-        """Return whether the session is gone and its stream is not that of another one."""
+        """Return whether the session is gone and no other session uses its stream."""
         ids = {self.session_id, self.session.stream_id}
         return not any([await self._store.session_exists(each) for each in ids])
 
     async def own_calls(self, call_ids: list[str]) -> None:
-        """Note at the root session that this one asks these questions. Raises `RunLost`."""
+        """Record at the root session that this session asks these questions. Raises `RunLost`."""
         await own_calls(self._store, self.session, call_ids, self.refresh)
 
     async def waiting(self, now: int) -> list[PendingClientToolCall]:
-        """Return the questions that wait here and in the suspended sessions below."""
+        """Return the open questions of this session and its suspended descendants."""
         return await all_waiting(self._store, self.session, now)
 
-    async def list_runs(self) -> list[RunRecord]:
-        """Return the runs of this session."""
-        return await self._store.list_runs(self.session_id)
+    async def runs_of(self, session_id: str) -> list[RunRecord]:
+        """Return the runs of this session or a descendant; [] if it is gone."""
+        try:
+            return await self._store.list_runs(session_id)
+        except SessionNotFound:
+            return []
 
     async def children_of(self, session_id: str) -> list[SubSessionRef]:
-        """Return what this session, or one below it, has noted about its children."""
+        """Return the stored refs to the children of this session or a descendant."""
         return await self._store.list_sub_session_refs(session_id)
 
     async def _guarded(self, write: Awaitable[Result]) -> Result:
-        """Do a write that does not change the version, if the session is still this run's."""
+        """Await a write that does not change the version. Raises `RunLost` if this run no longer owns the session."""
         try:
             return await write
         except (EpochConflict, RunNotFound, SessionNotFound) as error:
             raise self._lost_by(error) from None
 
     async def refresh(self) -> None:
-        """Load what is stored now. Raises `RunLost` if the session is no longer this run's."""
+        """Reload the session. Raises `RunLost` if this run no longer owns it."""
         async with self._lock:
             await self._refresh()
 
@@ -296,7 +300,7 @@ class OwnedSession:
         if not self._is_owned(stored):
             raise self._lost("another process has taken the session over")
         if stored.status != self.session.status:
-            raise self._lost(f"somebody has set the session to {stored.status!r}")
+            raise self._lost(f"another process has set the session to {stored.status!r}")
         self.session = stored
 
     def _is_owned(self, stored: SessionState) -> bool:
@@ -311,5 +315,5 @@ class OwnedSession:
 
 
 def _carried(along: Along | None) -> dict[str, Any]:
-    """Return the option for a write that carries something; a store that carries nothing need not know it."""
+    """Return the option for a write that carries chunks; stores that carry nothing need not support it."""
     return {} if along is None else {"along": along}

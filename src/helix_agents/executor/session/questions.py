@@ -1,8 +1,8 @@
-"""Questions to the outside: what a client must execute, what a person must approve or find out, and their answers.
+"""Questions to people and clients: calls to execute, to approve or to clarify, and their responses.
 
 A question is a row in the session (`pending_client_tool_calls`); nothing waits in memory. A response is one guarded
-write by any process; the run that asked, or the one that resumes, finds it there. The root session knows which session
-below asked what (`client_tool_call_ownership`), so an answer can always be sent to the root.
+write by any process; the run that asked, or the one that resumes, finds it there. The root session records which
+descendant asked what (`client_tool_call_ownership`), so a response can always be sent to the root.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Literal
 import msgspec
 
 from ...agent import AgentRegistry
-from ...chunks import ClientToolRequest, ToolApprovalRequest, ToolOutcomeRequest
+from ...chunks import Chunk, ClientToolRequest, ToolApprovalRequest, ToolOutcomeRequest
 from ...clock import Clock, IdSource
 from ...codec import Json, ensure_json
 from ...errors import InvalidArgument, SessionNotFound, StoreUnavailable, VersionConflict
-from ...lifecycle import SESSION_TERMINAL
+from ...lifecycle import SESSION_TERMINAL, SUSPENDED
 from ...messages import ToolCall
 from ...retry import CONFLICT
 from ...stores.state.contract import StateStore
@@ -42,7 +42,7 @@ REQUESTS: dict[QuestionKind, str] = {
 WANTED: dict[QuestionKind, str] = {
     "client": "a result or an error, not an approval",
     "approval": "approved=True or False",
-    "outcome": "happened=True, False or None: whether it took effect is unknown, and an approval does not say that",
+    "outcome": "happened=True, False or None: an approval does not say whether it took effect",
     "deferred": "a result or an error",
     "timer": "no answer: it continues at its time",
 }
@@ -53,8 +53,8 @@ ReceiptStatus = Literal["accepted", "duplicate", "late"]
 class ToolResultReceipt(msgspec.Struct, frozen=True):
     """The result of submitting a response. `session_id` is the session that asked.
 
-    `accepted`: it will be used. `duplicate`: there was an answer already, this one changed nothing. `late`: the call
-    was settled without it, or its deadline had passed; it is on record, but not used.
+    `accepted`: it will be used. `duplicate`: an earlier response was stored, this one changed nothing. `late`: the call
+    was settled without it, or its deadline had passed; it is recorded, but not used.
     """
 
     status: ReceiptStatus
@@ -63,7 +63,7 @@ class ToolResultReceipt(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer from outside. `id` names the call, or the approval that was asked for."""
+    """A response from outside. `id` is the id of the call or of the approval request."""
 
     id: str
     response: dict[str, Json]
@@ -71,18 +71,18 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> list[str]:
-        """Return the calls that may be meant: a call's own id, or the suffix of an approval's id."""
+        """The calls that may be meant: the call's own id, or the suffix of an approval's id."""
         if not self.id.startswith(APPROVAL_PREFIX):
             return [self.id]
         return [self.id, self.id.partition(APPROVAL_MARK)[2]]
 
     def is_stale_for(self, pending: PendingClientToolCall) -> bool:
-        """Return whether it is the id of an approval that is no longer the current one."""
+        """Return whether this responds to an approval request that is no longer current."""
         return self.id not in (pending.tool_call_id, pending.approval_id)
 
 
 async def question_of(tool: Tool, call: ToolCall) -> QuestionKind | None:
-    """Return what must be asked before this call can run; None if it can run, even if it will fail."""
+    """Return the question to ask before this call can run; None if it can run, even if it will fail."""
     try:
         tool.input.parse(call["arguments"])
     except InvalidArgument:
@@ -92,7 +92,7 @@ async def question_of(tool: Tool, call: ToolCall) -> QuestionKind | None:
     try:
         return "approval" if await tool.needs_approval(call["arguments"]) else None
     except Exception:
-        return "approval"  # a rule that fails must not let anything through
+        return "approval"  # if the rule itself fails, ask
 
 
 def pending_call(
@@ -106,9 +106,9 @@ def pending_call(
     effect: EffectQuestion | None = None,
     before: PendingClientToolCall | None = None,
 ) -> PendingClientToolCall:
-    """Return the question as it is stored. `effect`: what a question about an outcome is about.
+    """Return the question to store. `effect`: the effect whose outcome is unknown.
 
-    `before`: the question that it replaces; what the call's function was answered is kept.
+    `before`: the question that this one replaces; answers to the call's function are retained.
     """
     answered = answered_questions(before)
     return PendingClientToolCall(
@@ -125,7 +125,7 @@ def pending_call(
 
 
 def answered_questions(pending: PendingClientToolCall | None) -> list[tuple[Json, Json]]:
-    """Return what the function of a call has asked so far, with the answers."""
+    """Return the questions that the call's function has asked so far, with the answers."""
     if pending is None or pending.asked is None:
         return []
     match pending.response:
@@ -140,7 +140,7 @@ def new_approval_id(ids: IdSource, tool_call_id: str) -> str:
 
 
 def request_chunk(pending: PendingClientToolCall) -> ToolApprovalRequest | ClientToolRequest | ToolOutcomeRequest:
-    """Return the chunk that announces the question. Nobody is asked about a call that was deferred."""
+    """Return the chunk that announces the question. Deferred calls have none."""
     chunk: Any = {"type": REQUESTS[pending.kind], "tool_call_id": pending.tool_call_id, "tool_name": pending.tool_name}
     chunk["input"] = pending.input
     if pending.approval_id is not None:
@@ -158,7 +158,7 @@ def request_chunk(pending: PendingClientToolCall) -> ToolApprovalRequest | Clien
 
 
 def answer_to(pending: PendingClientToolCall, now: int) -> Outcome | Literal["approved"] | None:
-    """Return the outcome of an answered or expired question; None while it waits. `approved`: the call runs."""
+    """Return the outcome of an answered or expired question; None while it is open. `approved`: the call runs."""
     if pending.later == "timer":
         return "approved" if pending.deadline_at is None or now >= pending.deadline_at else None
     if has_expired(pending, now):
@@ -184,7 +184,8 @@ def answer_to(pending: PendingClientToolCall, now: int) -> Outcome | Literal["ap
 
 
 def _outcome_of(effect: EffectQuestion, response: Json) -> Outcome | Literal["approved"]:
-    """Return what a person's word about an effect comes to. The call of a part runs again, with the part's result."""
+    """Return the outcome that a person reported for an effect. A call with a part runs again, with the part's
+    result."""
     match response:
         case {"happened": True} if effect.part is not None:
             return "approved"
@@ -196,7 +197,7 @@ def _outcome_of(effect: EffectQuestion, response: Json) -> Outcome | Literal["ap
         case {"happened": False}:
             return "approved"
     reason = response.get("reason") if isinstance(response, dict) else None
-    return unknown_outcome(effect.key, str(reason or "nobody could find out."))
+    return unknown_outcome(effect.key, str(reason or "it could not be determined."))
 
 
 def unknown_outcome(effect_key: str, why: str) -> Outcome:
@@ -211,26 +212,35 @@ def _unanswered(pending: PendingClientToolCall, why: str) -> Outcome:
 
 
 def message_instead(pending: PendingClientToolCall | None) -> Outcome:
-    """Return the outcome of a question that the user passed over by sending a message."""
+    """Return the outcome of a question that the user skipped by sending a message."""
     if pending is None:
         return Outcome(success=False, error=MESSAGE_INSTEAD)
     return _unanswered(pending, MESSAGE_INSTEAD)
 
 
 def changed_arguments(pending: PendingClientToolCall, call: ToolCall) -> dict[str, Any] | None:
-    """Return the arguments that a person has changed; None if unchanged."""
+    """Return the arguments that a person changed; None if unchanged."""
     match pending.response:
         case {"approved": True, "arguments": dict() as arguments}:
             return arguments
     replaced = pending.effect is not None or pending.later is not None
     if replaced and isinstance(pending.input, dict) and pending.input != call["arguments"]:
-        return pending.input  # the answer before, which changed them, has made way for this question
+        return pending.input  # changed by an earlier answer, which this question replaced
     return None
 
 
 def waiting(session: SessionState, now: int) -> list[PendingClientToolCall]:
     """Return the open questions of one session."""
     return [pending for pending in session.pending_client_tool_calls.values() if answer_to(pending, now) is None]
+
+
+def open_requests(session: SessionState, now: int) -> list[Chunk]:
+    """Return the chunks that ask the open questions of a suspended session; not those of its sub-agents."""
+    run_id, _, number = (session.suspended_step_id or "").rpartition("-")
+    if session.status not in SUSPENDED or not number.isdecimal():
+        return []
+    asked = [pending for pending in waiting(session, now) if pending.later in (None, "asked")]
+    return [{**request_chunk(pending), "agent_id": run_id, "step": int(number)} for pending in asked]
 
 
 async def all_waiting(store: StateStore, session: SessionState, now: int) -> list[PendingClientToolCall]:
@@ -240,9 +250,9 @@ async def all_waiting(store: StateStore, session: SessionState, now: int) -> lis
     while rest:
         each = rest.pop()
         found += waiting(each, now)
-        below = [wait.child_session_id for wait in each.suspended_awaiting_children.values()]
-        for child_id in reversed(below):
-            if child_id not in seen:  # a store accepts any sessions, also those that wait for each other in a cycle
+        child_ids = [wait.child_session_id for wait in each.suspended_awaiting_children.values()]
+        for child_id in reversed(child_ids):
+            if child_id not in seen:  # a store accepts cycles of sessions that wait for each other
                 seen.add(child_id)
                 child = await store.load_state(child_id)
                 if child is not None and child.status not in SESSION_TERMINAL:
@@ -253,7 +263,7 @@ async def all_waiting(store: StateStore, session: SessionState, now: int) -> lis
 async def own_calls(
     store: StateStore, session: SessionState, call_ids: list[str], ensure_owner: Callable[[], Awaitable[None]]
 ) -> None:
-    """Note at the root session that these calls were asked by `session`. Raises what `ensure_owner` raises."""
+    """Record at the root session that `session` asked about these calls. Raises what `ensure_owner` raises."""
     root_id = session.root_session_id
     if not root_id or root_id == session.session_id:
         return
@@ -281,7 +291,7 @@ async def change_session(
     change: Callable[[SessionState], SessionState | None],
     before_retry: Callable[[], Awaitable[None]] | None = None,
 ) -> SessionState:
-    """Change a session that others may be writing to: load, change and save, again if another write came first."""
+    """Load, change and save a session that others may write; retry if another write came first."""
     for _ in CONFLICT.attempts():
         session = await store.load_state(session_id)
         if session is None:
@@ -311,10 +321,11 @@ async def submit(
     incarnation: str | None = None,
     addressed: str | None = None,
 ) -> ToolResultReceipt:
-    """Record an answer where it belongs. Raises `InvalidArgument` for an unknown call, or if it does not fit.
+    """Store a response in the session that asked. Raises `InvalidArgument` for an unknown call or an unsuitable
+    response.
 
-    `incarnation`: that of the session that asked; one that was created since then under the same id did not.
-    `addressed`: the same of the session that the caller named.
+    `incarnation`: the expected incarnation of the session that asked; a session created since then under the same id
+    did not ask. `addressed`: the expected incarnation of the session that the caller named.
     """
     response = answer.response
     ensure_json(response)
@@ -349,7 +360,7 @@ async def submit(
 
 
 def _tombstone(session: SessionState, tool_call_id: str, now: int) -> SessionState | None:
-    """Return the record that a response came, which outlives the question; None if it exists already."""
+    """Return the session with a record of the response, which outlives the question; None if it has one already."""
     if tool_call_id in session.completed_client_tool_calls and tool_call_id not in session.pending_client_tool_calls:
         return None
     stamps = {**session.completed_client_tool_calls, tool_call_id: now}
@@ -371,20 +382,20 @@ async def _find_owner(store: StateStore, session_id: str, answer: Answer) -> tup
             return name, owner, root_id
         if name in session.completed_client_tool_calls:
             return name, session_id, root_id
-    raise InvalidArgument(f"Session {session_id!r} has asked no question {answer.id!r}: check the id.")
+    raise InvalidArgument(f"Session {session_id!r} has no pending call or approval {answer.id!r}: check the id.")
 
 
 def _ensure_fits(pending: PendingClientToolCall, answer: Answer) -> None:
     if answer.is_stale_for(pending):
         raise InvalidArgument(
-            f"Approval {answer.id!r} is no longer asked for: call {pending.tool_call_id!r} is asked about again, "
-            f"as {pending.approval_id!r}."
+            f"Approval {answer.id!r} is no longer pending: call {pending.tool_call_id!r} has a new request, "
+            f"{pending.approval_id!r}."
         )
     given: QuestionKind = (
         "outcome" if "happened" in answer.response else "approval" if "approved" in answer.response else "client"
     )
     if given != ("client" if pending.kind == "deferred" else pending.kind):
-        raise InvalidArgument(f"Call {pending.tool_call_id!r} of {pending.tool_name!r} wants {WANTED[pending.kind]}.")
+        raise InvalidArgument(f"Call {pending.tool_call_id!r} of {pending.tool_name!r} needs {WANTED[pending.kind]}.")
 
 
 def _ensure_arguments(

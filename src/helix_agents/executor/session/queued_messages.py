@@ -1,9 +1,9 @@
 """Messages that arrived during a run: stored in the session, in order, each read exactly once.
 
-A guarded write on an active session adds a message (`queued_messages`). The run takes it in the commit of a step: one
+A guarded write on an active session adds a message (`queued_messages`). The run reads it in the commit of a step: one
 atomic write appends it to the conversation and removes it from the queue. Both are guarded by the session's version, so
-whichever comes second sees the other: a run cannot end with a message in its queue that it has not read. Messages left
-by a run that stops, fails or dies are read by the next one, in its claim or its first step.
+the second write sees the first: a run cannot end with an unread message in its queue. Messages left by a run that
+stops, fails or dies are read by the next one, in its claim or its first step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IfRunning = Literal["reject", "enqueue", "interrupt"]
 
 
 class NewlyQueued(Exception):
-    """A message arrived just before a commit: the step must be decided again."""
+    """A message arrived just before a commit, so the step must be decided again."""
 
 
 async def enqueue(
@@ -37,24 +37,23 @@ async def enqueue(
     """Store messages for the run that owns the session; return None if the session has stopped since.
 
     Raises `SessionNotFound` if another session has the id by now.
-
-    A message has an id from here on. The run replaces it if the conversation has a message with that id.
+    Each message gets an id. The run replaces it if the conversation already has a message with that id.
     """
-    identifiable = [identified([message], (), ids())[0] for message in messages]
-    entries: list[dict[str, Any]] = [{"id": f"queued-{ids()}", "message": message} for message in identifiable]
-    entered = False
+    with_ids = [identified([message], (), ids())[0] for message in messages]
+    entries: list[dict[str, Any]] = [{"id": f"queued-{ids()}", "message": message} for message in with_ids]
+    added = False
 
-    def enter(session: SessionState) -> SessionState | None:
-        nonlocal entered
+    def add(session: SessionState) -> SessionState | None:
+        nonlocal added
         if session.incarnation != seen.incarnation:
             raise SessionNotFound(seen.session_id)
-        entered = session.status == "active"
-        if not entered or entries[0] in session.queued_messages:
+        added = session.status == "active"
+        if not added or entries[0] in session.queued_messages:
             return None
         return msgspec.structs.replace(session, queued_messages=[*session.queued_messages, *entries])
 
-    session = await change_session(store, seen.session_id, enter)
-    return session if entered else None
+    session = await change_session(store, seen.session_id, add)
+    return session if added else None
 
 
 def queued_in(session: SessionState) -> list[Message]:
@@ -62,20 +61,20 @@ def queued_in(session: SessionState) -> list[Message]:
     return [entry["message"] for entry in session.queued_messages]
 
 
-def in_order(session: SessionState, claimed: SessionState, said: Sequence[Message]) -> list[Message]:
+def in_order(session: SessionState, claimed: SessionState, given: Sequence[Message]) -> list[Message]:
     """Return the user's messages of an open step in order: queued at the claim, given with it, queued since."""
     known = [entry["id"] for entry in claimed.queued_messages]
     before = [entry["message"] for entry in session.queued_messages if entry["id"] in known]
     since = [entry["message"] for entry in session.queued_messages if entry["id"] not in known]
-    return [*before, *said, *since]
+    return [*before, *given, *since]
 
 
 def taken_from(session: SessionState) -> list[str]:
-    """Return the ids of queued messages, to be removed by the commit that contains them."""
+    """Return the ids of queued messages, for the commit that removes them."""
     return [entry["id"] for entry in session.queued_messages]
 
 
 def ensure_all_taken(session: SessionState, taken: Sequence[str]) -> None:
-    """Raise `NewlyQueued` if the session has messages that a commit does not know of."""
+    """Raise `NewlyQueued` if the session has queued messages that the commit does not contain."""
     if any(entry["id"] not in taken for entry in session.queued_messages):
         raise NewlyQueued

@@ -1,7 +1,7 @@
-"""Claims of an unfinished turn: a take-over, in a new run, and the continuation of a run that was released.
+"""Claims of an unfinished turn: a takeover in a new run, and the continuation of a released run.
 
-A turn is taken over after a crash, an interrupt or an answer. The chunks of a step that was never committed are taken
-back from the stream; what is staged for it stays, so that no finished call runs again.
+A turn is taken over after a crash, an interrupt or a response. The stream drops chunks of a step that was never
+committed; what is staged for the step stays, so that no finished call runs again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..step.decisions import abandoned, step_id_of, turn_checkpoint
 from ..stream.leftover import stream_of
 from ..stream.prepare import drop_orphan, ready_stream
 from .branching import announce_start
-from .claim import Claim, NewRun, ended_run, leased_run, placed, start_stream, take
+from .claim import Claim, NewRun, commit_claim, ended_run, leased_run, start_stream, with_start_position
 from .observe import Found
 from .queued_messages import queued_in
 from .standing import UNOWNED, crashes_of, open_run
@@ -32,23 +32,23 @@ logger = get_logger("helix_agents.executor")
 async def take_over(services: Services, found: Found, new: NewRun, *, message: Message | None = None) -> Claim:
     """Continue a turn that was interrupted, crashed or waits, in a new run. The caller has decided that it may.
 
-    Raises `AlreadyRunning` if another process was faster, and `RunLost` if one took the session from this claim.
+    Raises `AlreadyRunning` if another process was faster, and `RunLost` if one took the session over from this claim.
     """
     session, run, now = found.existing, found.run, services.clock()
     earlier = await _run_of_turn(services, session, run)
-    # What was put aside was shown completely; only what was never committed has to be taken back.
+    # A suspended step was shown completely; only a step that was never committed must be dropped from the stream.
     crashed = session.status == "active" or run is None
     stream = await stream_of(services.streams, session)
-    unshown = crashed and _is_unshown(session, run, stream)
+    shows_nothing = crashed and _shows_nothing(session, run, stream)
     history = await found.history(services.store)
     step = step_id_of(session, run.run_id if run is not None else new.run_id)
-    said = _said_since(run, session)
+    given = _uncommitted_messages(run, session)
     is_open = bool(abandoned(history, ""))
-    if not is_open and (said or message or session.queued_messages):
+    if not is_open and (given or message or session.queued_messages):
         is_open = bool(await services.store.list_staged(session.session_id, step))
-    # While a step is open, queued messages stay queued: the commit of that step takes them.
-    said = [*said, *([] if is_open else queued_in(session)), *([] if message is None else [message])]
-    then = said if is_open else []
+    # While a step is open, queued messages stay queued: the commit of that step reads them.
+    given = [*given, *([] if is_open else queued_in(session)), *([] if message is None else [message])]
+    follow_up = given if is_open else []
     record = new.record(
         session.session_id,
         earlier.turn if earlier is not None else 1,
@@ -57,10 +57,10 @@ async def take_over(services: Services, found: Found, new: NewRun, *, message: M
         first_message=earlier.first_message if earlier is not None else len(history),
         claimed_step=session.step_count,
         crashes=_crashes_with(session, run, stream) if crashed else 0,
-        follow_up=list(then),
-        open_step=session.step_count + 1 if then else None,
-        # A stream that shows nothing of the turn is going to be reset, which appends a chunk.
-        start_sequence=stream.latest_sequence + unshown if stream else 0,
+        follow_up=list(follow_up),
+        open_step=session.step_count + 1 if follow_up else None,
+        # A stream that shows nothing of the turn will be reset, which appends a chunk.
+        start_sequence=stream.latest_sequence + shows_nothing if stream else 0,
         lease_until=(new.not_before or UNOWNED) if new.released else now + services.lease_ms,
         started_at=now,
     )
@@ -76,32 +76,31 @@ async def take_over(services: Services, found: Found, new: NewRun, *, message: M
         queued_messages=session.queued_messages if is_open else [],
     )
     checkpoint = turn_checkpoint(new.run_id, session.step_count)
-    written = [] if is_open else identified(said, ids_of(history), checkpoint.step_id)
+    written = [] if is_open else identified(given, ids_of(history), checkpoint.step_id)
     start, ended = checkpoint if written else None, ended_run(session, run, now)
-    mine = await take(services, session, wanted, written, start, run=record, change=ended)
+    mine = await commit_claim(services, session, wanted, written, start, run=record, change=ended)
     if (run := open_run(run)) is not None:
-        logger.warning("Session %s was recovered: its run %s had stopped without an end.", run.session_id, run.run_id)
-    claim = Claim(mine, [*history, *written], record, claimed_at=now, resumed=True, then=then)
+        logger.warning("Session %s was recovered: its run %s had died.", run.session_id, run.run_id)
+    claim = Claim(mine, [*history, *written], record, claimed_at=now, resumed=True, follow_up=follow_up)
     if new.released and crashed:
-        return claim  # the worker that continues the run takes back what was not committed
-    if unshown:
-        return await _begin_again(services, claim, stream, step)
-    claim = await _open_stream(services, claim, stream, step, found.last_commit, crashed=crashed)
-    # It may have been interrupted from outside, after a crash.
+        return claim  # the worker that continues the run drops what was not committed
+    if shows_nothing:
+        return await _restart_stream(services, claim, stream, step)
+    claim = await _open_stream(services, claim, stream, step, found, crashed=crashed)
+    # Another process may have interrupted it after a crash.
     return await _with_gap(services, claim) if session.status == "interrupted" else claim
 
 
-async def _begin_again(services: Services, claim: Claim, stream: StreamInfo | None, step: str) -> Claim:
-    """Make the stream of a turn ready of which it shows nothing. Raises `RunLost`."""
+async def _restart_stream(services: Services, claim: Claim, stream: StreamInfo | None, step: str) -> Claim:
+    """Prepare a stream that shows nothing of the turn yet. Raises `RunLost`."""
     claim = await announce_start(services, await start_stream(services, claim, stream))
     return replace(claim, staged=await services.store.list_staged(claim.session.session_id, step), rewound=True)
 
 
-def _is_unshown(session: SessionState, run: RunRecord | None, stream: StreamInfo | None) -> bool:
+def _shows_nothing(session: SessionState, run: RunRecord | None, stream: StreamInfo | None) -> bool:
     """Return whether a turn has committed nothing and its stream shows nothing of it.
 
-    The stream may still be that of the turn before, or of the branch that this turn has left; or a reset announces
-    itself in it, and nothing follows.
+    The stream may still show the previous turn, or the branch that this turn replaces, or only the marker of a reset.
     """
     run = open_run(run)
     if run is None or stream is None or session.step_count != run.first_step:
@@ -111,9 +110,9 @@ def _is_unshown(session: SessionState, run: RunRecord | None, stream: StreamInfo
 
 
 async def _open_stream(
-    services: Services, claim: Claim, seen: StreamInfo | None, step: str, committed: Checkpoint | None, *, crashed: bool
+    services: Services, claim: Claim, seen: StreamInfo | None, step: str, found: Found, *, crashed: bool
 ) -> Claim:
-    """Make the stream of an unfinished turn ready, back to its last commit after a crash. Raises `RunLost`."""
+    """Prepare the stream of an unfinished turn; after a crash, rewind it to the last commit. Raises `RunLost`."""
     session = claim.session
     try:
         ready = await ready_stream(
@@ -122,16 +121,24 @@ async def _open_stream(
             claim.fence,
             seen=seen,
             rewind_to=session.step_count if crashed else None,
-            committed=committed,
+            committed=found.last_commit,
         )
-        # Read after the claim: the owner before can stage nothing any more.
+        # Read after the claim: the previous owner can no longer stage anything.
         staged = await services.store.list_staged(session.session_id, step)
     except StreamFenced as error:
         raise claim.lost() from error
     except SessionNotFound as error:
         await drop_orphan(services.store, services.streams, session, claim.fence)
         raise claim.lost("the session was deleted") from error
-    return replace(await placed(services, claim, ready), staged=staged, rewound=ready.rewound)
+    is_hidden = bool(abandoned(claim.messages, "")) and _is_reset(found.checkpoint, seen)
+    is_rewound = ready.rewound or is_hidden
+    return replace(await with_start_position(services, claim, ready), staged=staged, rewound=is_rewound)
+
+
+def _is_reset(latest: Checkpoint | None, stream: StreamInfo | None) -> bool:
+    """Return whether a stream shows nothing of the step that this checkpoint put aside: its branch, or the checkpoint
+    itself, has been restored since then."""
+    return stream is not None and latest is not None and latest.stream_sequence < stream.first_sequence
 
 
 async def _with_gap(services: Services, claim: Claim) -> Claim:
@@ -147,44 +154,52 @@ async def _with_gap(services: Services, claim: Claim) -> Claim:
 
 
 def _crashes_with(session: SessionState, run: RunRecord | None, stream: StreamInfo | None) -> int:
-    """Return how many runs in a row died without a commit, the latest included if it had got to work.
+    """Return how many runs in a row died without a commit, including the latest if it had started working.
 
-    A run that wrote no chunk had only been claimed: whatever killed its process, it was not this session.
+    A run that wrote no chunk had only been claimed, so this session did not kill its process.
     """
-    began = run is not None and stream is not None and stream.latest_sequence > run.start_sequence
-    return crashes_of(session, run) + (1 if began and open_run(run) else 0)
+    has_worked = run is not None and stream is not None and stream.latest_sequence > run.start_sequence
+    return crashes_of(session, run) + (1 if has_worked and open_run(run) else 0)
 
 
 async def _run_of_turn(services: Services, session: SessionState, run: RunRecord | None) -> RunRecord | None:
-    """Return the last run of the turn that the session is in: an earlier one than its latest run's after a restore."""
+    """Return the last run of the session's current turn; after a restore, that may not be the latest run."""
     if run is None or run.first_step <= session.step_count:
         return run
     runs = await services.store.list_runs(session.session_id)
     return next((each for each in reversed(runs) if each.first_step <= session.step_count), None)
 
 
-def _said_since(run: RunRecord | None, session: SessionState) -> list[Message]:
-    """Return what the user said to runs that never committed it."""
+def _uncommitted_messages(run: RunRecord | None, session: SessionState) -> list[Message]:
+    """Return the messages of earlier runs that were never committed."""
     return [] if run is None or run.open_step != session.step_count + 1 else list(run.follow_up)
 
 
 # -- a released run
 
 
-async def continue_run(services: Services, found: Found, *, worker: str | None = None, known: bool = False) -> Claim:
-    """Continue a run that was released. Raises `AlreadyRunning` if another process was faster.
+async def continue_run(
+    services: Services,
+    found: Found,
+    *,
+    worker: str | None = None,
+    known: bool = False,
+    wrote_at: float | None = None,
+) -> Claim:
+    """Continue a released run. Raises `AlreadyRunning` if another process was faster.
 
-    `known`: this process did the last step, so the stream is ready.
+    `known`: this process did the last step, so the stream is ready. `wrote_at`: when that step wrote to the stream, if
+    that was only a moment ago. Then the stream has not expired, and its fence keeps out all but later owners.
     """
     session, run, now = found.existing, found.run, services.clock()
     assert run is not None
     stream = None if known else await stream_of(services.streams, session)
-    begins = session.suspended_step_id is not None or session.step_count == run.first_step
+    starts_step = session.suspended_step_id is not None or session.step_count == run.first_step
     claimed = {"claimed_step": session.step_count, "worker": worker or run.worker, "not_before": None, "crashes": 0}
     change = leased_run(run, now + services.lease_ms, **claimed)
     step = session.suspended_step_id or step_id(run.run_id, session.step_count + 1)
     wanted = msgspec.structs.replace(session, suspended_step_id=step)
-    mine = await take(services, session, wanted, change=change)
+    mine = await commit_claim(services, session, wanted, change=change)
     resumes = run.resumes is not None
     claim = Claim(
         mine,
@@ -195,19 +210,27 @@ async def continue_run(services: Services, found: Found, *, worker: str | None =
         staged=await services.store.list_staged(session.session_id, step_id_of(mine, run.run_id)) if resumes else [],
         starts=run.attempt == 1 and session.step_count == run.first_step,
         resumed=resumes,
-        announce=begins,
-        then=_said_since(run, session),
+        announce=starts_step,
+        follow_up=_uncommitted_messages(run, session),
+        stream_is_open=wrote_at is not None,
+        wrote_at=wrote_at,
     )
     if known:
-        return claim  # the writer raises the fence
+        return claim  # the writer raises the fence, if it has to
+    return await _with_stream(services, found, claim, stream)
+
+
+async def _with_stream(services: Services, found: Found, claim: Claim, stream: StreamInfo | None) -> Claim:
+    """Prepare the stream of a run that this process continues. `stream`: what was known before the claim."""
+    session, run = found.existing, claim.run
     if stream is None or stream.status in ("ended", "failed") or stream.latest_sequence < run.start_sequence:
-        # The process that queued the run died before its stream was ready.
+        # The process that queued the run died before it prepared the stream.
         return await announce_start(services, await start_stream(services, claim, stream))
-    # Nothing but a crash leaves a stream active that the run's claim has not touched.
-    crashed = resumes and begins and stream.status == "active" and stream.fence < session.owner_epoch
+    # Only a crash leaves a stream active that the run's claim has not touched.
+    crashed = claim.resumed and claim.announce and stream.status == "active" and stream.fence < session.owner_epoch
     try:
         # The process that did the last step may also have died before it announced the commit.
-        if crashed or session.step_count > run.claimed_step:
+        if crashed or (found.run is not None and session.step_count > found.run.claimed_step):
             ready = await ready_stream(
                 services.streams,
                 session.stream_id,

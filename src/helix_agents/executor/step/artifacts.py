@@ -1,8 +1,8 @@
-"""Artifacts: results too large for a conversation, and its images and files, stored as blobs beside it.
+"""Artifacts: store large tool results, images and files of a conversation as blobs.
 
-A message holds a reference, and for a long text its start and end. Blobs are put before what refers to them is staged,
-so a crash leaves an unused blob, never a broken reference. Models see the bytes of media, never a reference, and read
-the rest of a long result with the tool `read_artifact`.
+A message holds a reference, and for a long text also its start and end. Blobs are stored before the row that refers to
+them is staged, so a crash may leave an unused blob, never a broken reference. Models see the bytes of media, never a
+reference, and read the rest of a long result with the tool `read_artifact`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...stores.blobs.contract import BlobStore
 from ...tools import ModelRetry, Tool, ToolContext
 
 MAX_RESULT_CHARS = 60_000
-"""How much of a text result goes into the conversation, unless the tool says otherwise."""
+"""The longest text result that goes into the conversation whole, unless the tool sets its own limit."""
 INLINE_BYTES = 4_096
 """Media up to this size stay in the message."""
 MAX_READ_CHARS = 20_000
@@ -42,7 +42,7 @@ _SCHEMA = {
 
 
 class Artifacts:
-    """The blobs of one run's session tree, as the run uses them."""
+    """Stores and reads the blobs of one run's session tree."""
 
     def __init__(self, blobs: BlobStore | None, space: str, messages: Sequence[Message] = ()) -> None:
         self._blobs = blobs
@@ -60,10 +60,10 @@ class Artifacts:
             idempotent=True,
         )
 
-    # -- on the way into the conversation
+    # -- into the conversation
 
-    async def put_away(self, result: Json, max_chars: int | None) -> Json:
-        """Return a tool's result as the conversation holds it. What is large becomes a blob and a reference."""
+    async def store_large(self, result: Json, max_chars: int | None) -> Json:
+        """Return a tool's result for the conversation, with large content replaced by a reference to a blob."""
         if self._blobs is None:
             return result
         parts = as_parts(result)
@@ -81,7 +81,7 @@ class Artifacts:
         return f"{text[:start]}\n{left_out}\n{text[len(text) - end :]}"
 
     async def without_bytes(self, messages: Sequence[Message]) -> list[Message]:
-        """Return messages whose media are stored as blobs, as a user's input is kept."""
+        """Return messages with media stored as blobs, for user input."""
         if self._blobs is None:
             return list(messages)
         return [await self._stored(message) for message in messages]
@@ -105,19 +105,19 @@ class Artifacts:
         rest = {name: value for name, value in part.items() if name != "data"}
         return {**rest, "size": len(data), "blob": ref.digest}
 
-    # -- on the way to the model
+    # -- to the model
 
     async def filled_in(self, messages: Sequence[Message]) -> list[Message]:
-        """Return messages whose references are replaced by bytes. A blob that is gone stays a reference."""
+        """Return messages with references replaced by bytes. The reference to a deleted blob stays."""
         if self._blobs is None:
             return list(messages)
-        return [await self._filled(message) for message in messages]
+        # Most messages are plain text and need no call.
+        return [await self._filled(each) if isinstance(each.get("content"), list) else each for each in messages]
 
     async def _filled(self, message: Message) -> Message:
-        content = message.get("content")
-        if not isinstance(content, list) or not any("blob" in part for part in content):
+        if not any("blob" in part for part in message["content"]):
             return message
-        return {**message, "content": [await self._with_bytes(part) for part in content]}
+        return {**message, "content": [await self._with_bytes(part) for part in message["content"]]}
 
     async def _with_bytes(self, part: dict[str, Any]) -> dict[str, Any]:
         data = await self._bytes_of(part["blob"]) if "blob" in part else None

@@ -33,10 +33,10 @@ from .decisions import (
     StepCommit,
     close_step,
     last_finish_reason,
-    put_aside,
+    suspend_step,
 )
 from .open_step import OpenStep, tool_end_chunk
-from .staging import UNSTORABLE, is_passing, not_storable
+from .staging import UNSTORABLE, is_transient, not_storable
 from .undo import is_undoing, undo_id, undo_messages
 from .write import StepWriter
 
@@ -44,7 +44,7 @@ logger = get_logger("helix_agents.executor")
 
 
 class StepCommitter:
-    """Ends the steps of one run, and the run."""
+    """Commits the steps of one run and ends the run."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -62,16 +62,16 @@ class StepCommitter:
         try:
             return await self._commit(step)
         except UNSTORABLE as error:
-            if is_passing(error):
+            if is_transient(error):
                 raise
             return await self._commit_without(step, error)
 
     async def _commit_without(self, step: OpenStep, error: HelixError) -> AgentResult | None:
-        """Commit a step after a rejection: the call that caused it becomes a failed one.
+        """Commit a step after the store rejected it, with the call that caused the rejection marked as failed.
 
         Otherwise every process that resumes the session would be rejected for the same reason.
         """
-        logger.warning("Session %s, step %d cannot be stored: %s", self._context.session_id, step.number, error)
+        logger.warning("Session %s: step %d cannot be stored: %s", self._context.session_id, step.number, error)
         suspects = [call for call in step.calls if call["id"] in step.rows and step.outcomes[call["id"]].success]
         for call in suspects:
             row, outcome = step.rows[call["id"]], step.outcomes[call["id"]]
@@ -79,7 +79,7 @@ class StepCommitter:
             try:
                 return await self._commit(step)
             except UNSTORABLE as again:
-                if is_passing(again):
+                if is_transient(again):
                     raise
             if len(suspects) > 1:
                 await self._settle_again(step, call, row, outcome)
@@ -89,7 +89,7 @@ class StepCommitter:
             try:
                 return await self._commit(step)
             except UNSTORABLE as again:
-                if is_passing(again):
+                if is_transient(again):
                     raise
         return await self.fail(str(error), NOT_STORABLE)
 
@@ -102,7 +102,7 @@ class StepCommitter:
         await self._settle_again(step, call, row, outcome)
 
     async def _settle_again(self, step: OpenStep, call: ToolCall, row: StagedChanges, outcome: Outcome) -> None:
-        """Replace an outcome, in the store and for the readers: the last one counts."""
+        """Replace an outcome in the store and for readers, who use the last one."""
         if row.tool_call_id in step.unstaged:
             step.unstaged[row.tool_call_id] = row
         else:
@@ -112,8 +112,8 @@ class StepCommitter:
         patches = step.sequencer.accept(row.index, row.writes)
         if patches:
             self._context.stream.emit({"type": "state_patch", "patches": patches})
-        if row.tool_call_id in step.news:
-            step.news[row.tool_call_id] = tool_end_chunk(call, outcome)  # no reader has seen the other one
+        if row.tool_call_id in step.to_emit:
+            step.to_emit[row.tool_call_id] = tool_end_chunk(call, outcome)  # replaces a chunk that no reader has seen
         else:
             self._context.stream.emit(tool_end_chunk(call, outcome))
 
@@ -122,13 +122,13 @@ class StepCommitter:
             try:
                 return await self._commit_with_queue(step)
             except NewlyQueued:
-                continue  # the session was loaded again, with what the user has just said
+                continue  # the session was reloaded with the new messages
 
     async def _commit_with_queue(self, step: OpenStep) -> AgentResult | None:
-        """Commit with the queued messages. Raises `NewlyQueued`, with nothing written, if more have arrived."""
+        """Commit with the queued messages. Raises `NewlyQueued` and writes nothing if more have arrived."""
         context = self._context
         used = self._owned.session.step_count + 1 - context.first_step
-        heard = in_order(self._owned.session, context.claim.session, context.then)
+        new_messages = in_order(self._owned.session, context.claim.session, context.follow_up)
         commit = close_step(
             step.answer,
             step.outcomes,
@@ -136,7 +136,7 @@ class StepCommitter:
             pending=self._owned.session.pending_client_tool_calls,
             wants_output=context.agent.output is not None,
             steps_left=context.agent.max_steps - used,
-            then=heard,
+            follow_up=new_messages,
         )
         commit = msgspec.structs.replace(commit, taken=taken_from(self._owned.session))
         if commit.status == "completed" and context.agent.output_guards:
@@ -146,16 +146,16 @@ class StepCommitter:
         if commit.status == "active" and self._stop.requested:
             return await self._stop_with(commit, step)
         if commit.status == "failed":
-            return await self._end_failed(commit, step, all_of_the_queue=True)
-        await self._writer.write(commit, step, all_of_the_queue=True)
-        context.then, context.heard = [], self._owned.messages[-len(heard) :] if heard else []
+            return await self._end_failed(commit, step, whole_queue=True)
+        await self._writer.write(commit, step, whole_queue=True)
+        context.follow_up, context.new_messages = [], self._owned.messages[-len(new_messages) :] if new_messages else []
         return None if commit.status == "active" else await self._finish(commit)
 
     async def suspend(self, step: OpenStep, waits: Mapping[str, SuspendedChildWait]) -> AgentResult:
-        """Set a step aside. Raises `VersionConflict` if the session changed, perhaps by the response itself."""
+        """Suspend a step. Raises `VersionConflict` if the session has changed, perhaps by the response itself."""
         missing = {call["id"] for call in step.missing}
         pending = {k: v for k, v in self._owned.session.pending_client_tool_calls.items() if k in missing}
-        suspension = put_aside(
+        suspension = suspend_step(
             step.answer,
             answer_is_stored=step.answer_is_stored,
             pending=pending,
@@ -163,20 +163,20 @@ class StepCommitter:
             interrupted=self._stop.requested,
         )
         await self._writer.write_suspension(suspension, step)
-        return await self._rest(cast(RunStatus, suspension.status))
+        return await self._pause(cast(RunStatus, suspension.status))
 
-    async def stop_between_steps(self, said: Message | None) -> AgentResult:
-        """Stop while no step is open; a partial reply is stored as a step of its own."""
-        if said is None:
+    async def stop_between_steps(self, partial_reply: Message | None) -> AgentResult:
+        """Stop while no step is open; store a partial reply as its own step."""
+        if partial_reply is None:
             return await self._stop_with(StepCommit([], "interrupted"), None)
         number = self._owned.session.step_count + 1
         own_id = step_id(self._context.run_id, number)
-        messages = self._owned.identified([said], own_id)
+        messages = self._owned.identified([partial_reply], own_id)
         step = OpenStep(own_id, number, messages[0], self._owned.state)
         return await self._stop_with(StepCommit(messages, "interrupted"), step)
 
     async def abort(self, step: OpenStep, outcomes: Mapping[str, Outcome]) -> AgentResult:
-        """End the session with an open step; `outcomes` are those of the calls that were cut off."""
+        """End the session with an open step; `outcomes` are those of calls that were cut off."""
         commit = close_step(
             step.answer,
             {**step.outcomes, **outcomes},
@@ -201,7 +201,7 @@ class StepCommitter:
         return await self._end_failed(StepCommit(closed.messages, "failed", error=error, failure_reason=reason), step)
 
     async def fail(self, error: str, reason: FailureReason, cut: Cut = NO_CUT) -> AgentResult:
-        """End the session as failed. A step that is open stays in staging and is of no further use."""
+        """End the session as failed. An open step stays staged and is not used again."""
         return await self._end_failed(StepCommit([], "failed", error=error, failure_reason=reason), None, cut=cut)
 
     async def _end_failed(
@@ -211,25 +211,25 @@ class StepCommitter:
         context: Json = None,
         *,
         cut: Cut = NO_CUT,
-        all_of_the_queue: bool = False,
+        whole_queue: bool = False,
     ) -> AgentResult:
-        """End the turn as failed; if it had effects that can be taken back, open the step that does so instead."""
+        """End the turn as failed; if it had effects that can be undone, open the step that undoes them instead."""
         session, before = self._owned.session, self._owned.messages[: cut.keep_messages]
         turn = [*before[self._context.run.first_message :], *commit.messages]
         failure, own_id = (commit.error, commit.failure_reason), undo_id(self._context.run_id, session.step_count)
-        deleted = (commit.error or "").startswith(RESERVED_PREFIX)  # nothing is taken back for a session that goes
+        deleted = (commit.error or "").startswith(RESERVED_PREFIX)  # a session that is being deleted undoes nothing
         plan = [] if deleted or is_undoing(session) else undo_messages(turn, cut.messages, own_id, *failure)
         if plan:
             commit = StepCommit([*commit.messages, *plan], "active", taken=commit.taken, open_step=own_id)
             cut = Cut(len(before), self._owned.identified(plan, own_id))
         if step is not None:
-            await self._writer.write(commit, step, context, all_of_the_queue=all_of_the_queue)
+            await self._writer.write(commit, step, context, whole_queue=whole_queue)
         else:
             await self._writer.save_status(commit, context, cut)
         return AgentResult("active") if plan else await self._finish(commit)
 
     async def _commit_undo(self, step: OpenStep) -> AgentResult | None:
-        """Commit the step that took effects back, and end the turn, unless the user has said something since."""
+        """Commit the step that undid effects, and end the turn, unless the user has sent a message since."""
         closed = close_step(
             step.answer,
             step.outcomes,
@@ -240,29 +240,32 @@ class StepCommitter:
         )
         for call in step.calls:
             if not (outcome := step.outcomes[call["id"]]).success:
-                what = f"Effect {call['arguments']['effect_key']!r} was not taken back: {outcome.error}"
+                what = f"Effect {call['arguments']['effect_key']!r} was not undone: {outcome.error}"
                 self._context.warnings.append(what)
                 logger.warning("Session %s: %s", self._context.session_id, what)
-        said = self._context.then
-        commit = StepCommit([*closed.messages, *said], "active" if said else "failed", **step.answer["undo"])
+        follow_up = self._context.follow_up
+        commit = StepCommit([*closed.messages, *follow_up], "active" if follow_up else "failed", **step.answer["undo"])
         await self._writer.write(commit, step, self._owned.session.interrupt_context)
-        self._context.then, self._context.heard = [], self._owned.messages[-len(said) :] if said else []
+        self._context.follow_up, self._context.new_messages = (
+            [],
+            self._owned.messages[-len(follow_up) :] if follow_up else [],
+        )
         self._stop.release()
-        return None if said else await self._finish(commit)
+        return None if follow_up else await self._finish(commit)
 
-    async def take_back(self, step: OpenStep) -> None:
-        """Revert what readers were shown of a step that is abandoned, back to the committed state."""
+    async def revert_patches(self, step: OpenStep) -> None:
+        """Revert what readers saw of an abandoned step to the committed state."""
         patches = step.sequencer.take_back()
         if patches:
             self._context.stream.emit({"type": "state_patch", "patches": patches})
-        if not await self._tell(self._context.stream.flush):  # it is unknown which chunks were stored
-            await self._tell(self._context.stream.settle)
-            await self._tell(partial(self._context.stream.rewind, self._owned.session.step_count))
+        if not await self._best_effort(self._context.stream.flush):  # unknown which chunks were stored
+            await self._best_effort(self._context.stream.settle)
+            await self._best_effort(partial(self._context.stream.rewind, self._owned.session.step_count))
 
     # -- the run
 
     async def _stop_with(self, commit: StepCommit, step: OpenStep | None) -> AgentResult:
-        """End the run on request."""
+        """Stop the run on request."""
         if self._stop.aborted:
             error = self._stop.reason or "The run was aborted."
             commit = StepCommit(commit.messages, "failed", error=error, failure_reason=ABORTED, taken=commit.taken)
@@ -275,7 +278,7 @@ class StepCommitter:
             await self._writer.write(commit, step, context)
         else:
             await self._writer.save_status(commit, context)
-        return await self._rest("interrupted")
+        return await self._pause("interrupted")
 
     async def _finish(self, commit: StepCommit) -> AgentResult:
         """Close the stream and the run of a session that has ended."""
@@ -285,10 +288,10 @@ class StepCommitter:
         else:
             close = partial(stream.fail, commit.error or "failed")
         if not self._writer.ended:
-            await self._tell(stream.flush)
-            await self._tell(close)
+            await self._best_effort(stream.flush)
+            await self._best_effort(close)
         if self._context.claim.resumed or commit.status == "failed":
-            await self._tidy(self._owned.discard_staging)
+            await self._clean_up(self._owned.discard_staging)
         await self._end_record("completed" if commit.status == "completed" else "failed", commit.error, commit.output)
         return AgentResult(
             commit.status,
@@ -299,11 +302,11 @@ class StepCommitter:
             failure_reason=commit.failure_reason,
         )
 
-    async def _rest(self, status: RunStatus) -> AgentResult:
+    async def _pause(self, status: RunStatus) -> AgentResult:
         """Pause the stream and close the run of a session that may be resumed."""
         if not self._writer.ended:
-            await self._tell(self._context.stream.flush)
-            await self._tell(self._context.stream.pause)
+            await self._best_effort(self._context.stream.flush)
+            await self._best_effort(self._context.stream.pause)
         await self._end_record(status)
         session = self._owned.session
         waits = await self._owned.waiting(self._services.clock()) if session.status in SUSPENDED else []
@@ -314,20 +317,20 @@ class StepCommitter:
             finish_reason=last_finish_reason(self._owned.messages),
         )
 
-    async def _tell(self, tell: Callable[[], Awaitable[object]]) -> bool:
-        """Announce an end, best effort: a stream that is gone or broken cannot change it."""
+    async def _best_effort(self, announce: Callable[[], Awaitable[object]]) -> bool:
+        """Announce an end, best effort: a missing or broken stream does not change it."""
         try:
-            await tell()
+            await announce()
             return True
         except (RunLost, StreamFenced, StoreError):
             raise
         except Exception as error:
             session_id = self._context.session_id
-            logger.warning("The stream of session %s could not be told of the run's end: %s", session_id, error)
+            logger.warning("Could not announce the end of a run on the stream of session %s: %s", session_id, error)
             return False
 
-    async def _tidy(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do what follows the end. Once that is stored, others may delete or continue the session at any time."""
+    async def _clean_up(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Clean up after the end. Once that is stored, other processes may delete or continue the session."""
         try:
             await work()
         except RunLost:
@@ -336,7 +339,7 @@ class StepCommitter:
 
     async def _end_record(self, status: RunStatus, error: str | None = None, output: Json = None) -> None:
         if self._stop.requested:
-            await self._tidy(self._owned.clear_interrupt_flag)
+            await self._clean_up(self._owned.clear_interrupt_flag)
         await self._context.watch.close()
         if self._writer.ended:
             return

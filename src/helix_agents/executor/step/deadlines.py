@@ -1,4 +1,4 @@
-"""Deadlines of questions to people and clients: when they end, and which answers come too late. Pure."""
+"""Deadlines of questions to people and clients: when they expire, and which responses are too late. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ...types import PendingClientToolCall
 
 
 def deadline_of(tool: Tool, asked_at: int) -> int | None:
-    """Return until when a question of this tool may be answered; None: without limit."""
+    """Return the deadline for a question of this tool; None if it has none."""
     return None if tool.deadline_seconds is None else asked_at + int(tool.deadline_seconds * 1000)
 
 

@@ -2,7 +2,7 @@
 
 Rules of this file: no I/O, no clock, no store. A step is *open* from the moment its reply is durable until its commit.
 While it is open, its reply and the outcomes of finished calls are staged under the step's id, so that a process that
-resumes the session runs only the missing calls. The loop carries out what is decided here.
+resumes the session runs only the missing calls. The loop carries out these decisions.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ...messages import EFFECTS_ROLE, Message, ToolCall, automatic_message
 from ...types import CheckpointMeta, PendingClientToolCall, SessionState, SessionStatus, SuspendedChildWait
 
 CHANGED = "A person approved this call with changed arguments. It ran with:"
-"""What the model reads before the outcome of a call whose arguments a person has changed."""
+"""Text for the model before the outcome of a call whose arguments a person changed."""
 
 MAX_ARGUMENTS_DEPTH = MAX_DEPTH - 20
-"""How deep the arguments of a call may be nested: they are stored inside of messages and staged rows."""
+"""How deep the arguments of a call may be nested, because messages and staged rows contain them."""
 
 REMINDER = "Give your final answer by calling the `finish` tool."
 
@@ -33,8 +33,8 @@ REMINDER = "Give your final answer by calling the `finish` tool."
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a tool call ended. `final` marks a valid call of the finish tool; its result is the run's output.
 
-    `arguments`: what a person let it run with, where that is not what the model had asked for. `effect_key`: the effect
-    that this call had; with `unknown`, the effect that it may have had. A call that failed without effect has no key.
+    `arguments`: the arguments that a person approved, if they differ from the model's. `effect_key`: the effect of this
+    call; with `unknown`, the effect that it may have had. A call that failed without effect has no key.
     """
 
     success: bool
@@ -45,11 +45,11 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     effect_key: str | None = None
     unknown: bool = False
     undoable: bool = False
-    """Whether its tool can take the effect back."""
+    """Whether its tool can undo the effect."""
 
 
 class StagedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The staged form of a model's answer: the message, what it cost, and the fingerprint of the request."""
+    """The staged form of a model's reply: the message, its usage, and the fingerprint of the request."""
 
     message: Message
     usage: list[dict[str, Any]] = []
@@ -57,7 +57,7 @@ class StagedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StagedOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The staged form of a finished call: its outcome, what it cost, and whether it was executed here at all."""
+    """The staged form of a finished call: its outcome, its usage, and whether it was executed here."""
 
     outcome: Outcome
     usage: list[dict[str, Any]] = []
@@ -65,7 +65,7 @@ class StagedOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """Where to cut the conversation (None: nowhere), and what follows instead."""
+    """Where to cut the conversation (None: nowhere), and the messages to append there."""
 
     keep_messages: int | None = None
     messages: list[Message] = []
@@ -83,13 +83,13 @@ class StepCommit(msgspec.Struct, frozen=True):
     error: str | None = None
     failure_reason: str | None = None
     taken: list[str] = []
-    """The queued messages that are among `messages`."""
+    """The ids of queued messages that are among `messages`."""
     open_step: str | None = None
-    """The id of the step that is open afterwards: the last message is its answer."""
+    """The id of the step that is open afterwards; the last message is its reply."""
 
 
 class Suspension(msgspec.Struct, frozen=True):
-    """The write that puts an open step aside: the answer enters the conversation, the calls wait."""
+    """The write that suspends an open step: the reply enters the conversation, the calls wait."""
 
     messages: list[Message]
     status: SessionStatus
@@ -105,26 +105,25 @@ def turn_checkpoint(run_id: str, step_count: int) -> CheckpointMeta:
 def aside_checkpoint(
     step_id: str, step_count: int, stream_sequence: int, request: dict[str, Json] | None
 ) -> CheckpointMeta:
-    """Return the checkpoint of a step that is put aside, to be continued later."""
+    """Return the checkpoint of a suspended step."""
     return CheckpointMeta(step_id, step_count, stream_sequence, kind="aside", request=request)
 
 
 def step_id_of(session: SessionState, run_id: str) -> str:
-    """Return the id under which the open step is staged: the one stored in the session, else that of the run's next
-    step."""
+    """Return the id under which the open step is staged: the one stored in the session, else the run's next step id."""
     return session.suspended_step_id or step_id(run_id, session.step_count + 1)
 
 
 def id_mark(session: SessionState) -> str:
     """Return the suffix that makes a sub-agent's tool call ids unique within its root session.
 
-    Models restart their numbering in every conversation. The suffix follows from the session's position in the tree, so
-    a resumed run gives the same ids; it is short enough for providers that allow 40 characters.
+    Models restart their numbering in every conversation. The suffix is derived from the session's position in the tree,
+    so a resumed run produces the same ids; it is short enough for providers that allow 40 characters.
     """
     if session.parent_session_id is None:
         return ""
-    place = session.session_id.removeprefix(session.root_session_id or "")
-    return f"-{hashlib.blake2b(place.encode(), digest_size=5).hexdigest()}"
+    position = session.session_id.removeprefix(session.root_session_id or "")
+    return f"-{hashlib.blake2b(position.encode(), digest_size=5).hexdigest()}"
 
 
 def answer_message(content: str, thinking: str, calls: Sequence[ToolCall], finish_reason: str | None = None) -> Message:
@@ -156,7 +155,7 @@ def partial_message(content: str, thinking: str) -> Message | None:
 
 
 def tool_message(call: Mapping[str, Any], outcome: Outcome) -> Message:
-    """Return the outcome of a call as the model reads it."""
+    """Return the outcome of a call as a message for the model."""
     content = _content(outcome)
     if outcome.arguments is not None:
         content = _after(f"{CHANGED} {encode(outcome.arguments)}", content)
@@ -226,34 +225,35 @@ def close_step(
     answer_is_stored: bool,
     wants_output: bool,
     steps_left: int,
-    then: Sequence[Message] = (),
+    follow_up: Sequence[Message] = (),
     pending: Mapping[str, PendingClientToolCall] = MappingProxyType({}),
 ) -> StepCommit:
-    """Return the commit of a step all of whose calls have an outcome. `then`: what the user said in the meantime.
+    """Return the commit of a step whose calls all have an outcome.
 
-    `pending`: the calls that waited for a response; their messages say who gave it.
+    `follow_up`: messages that the user sent while the step was open. `pending`: the calls that waited for a response;
+    their messages record who responded.
     """
     calls: list[ToolCall] = answer.get("tool_calls", [])
     messages: list[Message] = [] if answer_is_stored else [answer]
     messages += [_signed(tool_message(call, outcomes[call["id"]]), pending.get(call["id"])) for call in calls]
-    messages += then
+    messages += follow_up
     final = next((outcomes[call["id"]] for call in calls if outcomes[call["id"]].final), None)
-    if final is not None and not then:
+    if final is not None and not follow_up:
         return StepCommit(messages, "completed", output=final.result)
-    if not calls and not then:
+    if not calls and not follow_up:
         if not wants_output:
             return StepCommit(messages, "completed", output=answer["content"])
         messages.append(automatic_message(REMINDER))
     if steps_left <= 0:
         error = (
-            "The run used up its steps without coming to an end: raise max_steps, "
-            "or call execute() on the session with a message to go on."
+            "The run used all its steps without finishing: raise max_steps, "
+            "or call execute() on the session with a message to continue."
         )
         return StepCommit(messages, "failed", error=error, failure_reason=MAX_STEPS)
     return StepCommit(messages, "active")
 
 
-def put_aside(
+def suspend_step(
     answer: Message,
     *,
     answer_is_stored: bool,
@@ -293,7 +293,7 @@ def committed_state(session: SessionState, commit: StepCommit, calls: Iterable[s
 
 
 def suspended_state(session: SessionState, suspension: Suspension, step_id: str) -> SessionState:
-    """Return the session after the suspension. Responses that arrived in the meantime are retained."""
+    """Return the session after the suspension. Keeps responses that have arrived since."""
     return msgspec.structs.replace(
         session,
         custom_state=None,
@@ -306,7 +306,7 @@ def suspended_state(session: SessionState, suspension: Suspension, step_id: str)
 
 
 def _wake_at(suspension: Suspension) -> int | None:
-    """Return when a call, here or below, must continue whatever the others wait for."""
+    """Return when the first timer of a call, here or in a descendant, is due, whatever the other calls wait for."""
     timers = [pending.deadline_at for pending in suspension.pending.values() if pending.later == "timer"]
-    below = [wait.wake_at for wait in suspension.children.values()]
-    return min((each for each in (*timers, *below) if each is not None), default=None)
+    of_children = [wait.wake_at for wait in suspension.children.values()]
+    return min((each for each in (*timers, *of_children) if each is not None), default=None)

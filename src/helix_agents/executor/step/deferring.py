@@ -1,9 +1,9 @@
-"""Calls that end later: handed to a job outside, suspended until a time, or until a person answers a question.
+"""Calls that end later: deferred to an external job, or suspended until a time or until a person responds.
 
-All are pending calls of the session, written by the call's own run before its function continues. So an answer may
-come before the function returns, and a process that dies after the write leaves nothing to do but wait. The function of
-a call that was handed over never runs again. That of a call that waits runs again afterwards, from its start; waits
-that are over and questions that were answered return immediately.
+All are pending calls of the session, written by the call's own run before its function continues. So a response may
+arrive before the function returns, and a process that dies after the write leaves nothing to do but wait. The function
+of a deferred call never runs again. The function of a suspended call runs again from its start; waits that are over and
+questions that were answered then return immediately.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .open_step import OpenStep
 
 
 async def store_pending(context: RunContext, new: Mapping[str, PendingClientToolCall]) -> None:
-    """Make pending calls durable, here and as a note at the root. Raises `RunLost`."""
+    """Store pending calls in the session, and their owner in the root session. Raises `RunLost`."""
     is_root = context.owned.session.root_session_id in (None, context.session_id)
     owners = dict.fromkeys(new, context.session_id) if is_root else {}
     await context.owned.own_calls(list(new))
@@ -53,14 +53,14 @@ class Deferring:
         self._waits = 0
         self._asks = 0
         self.suspended: PendingClientToolCall | None = None
-        """What the call waits for once its function has returned; None: nothing."""
+        """What the call waits for after its function has returned; None: nothing."""
 
     @property
     def _pending(self) -> PendingClientToolCall | None:
         return self._context.owned.session.pending_client_tool_calls.get(self._call["id"])
 
     async def defer(self, deadline_seconds: float | None) -> DeferredCall:
-        """Hand over the call to the holder of its token."""
+        """Defer the call to the holder of its token."""
         services, now = self._context.services, self._context.services.clock()
         if self.suspended is None:
             before = self._pending
@@ -79,13 +79,13 @@ class Deferring:
         return services.hook_tokens.deferred_call(self._context.owned.session, self.suspended)
 
     async def wait_until(self, when: object) -> None:
-        """Return if the moment has come; otherwise store it and end the attempt with `CallSuspended`."""
+        """Return if the time has come; otherwise store it and raise `CallSuspended`."""
         if self._tool is not None and self._tool.happens_once:
             raise InvalidArgument("wait_until() needs a tool that may run again, not one with effect='once'.")
         self._waits += 1
         moment, now, before = moment_of(when, "the time"), self._context.services.clock(), self._pending
         if before is not None and before.later == "timer" and self._waits <= before.waits:
-            return  # it was waited for: the function runs again because that is over
+            return  # this wait is over, which is why the function runs again
         if moment <= now:
             return
         blank = PendingClientToolCall(
@@ -101,7 +101,7 @@ class Deferring:
     async def ask(self, question: Json, deadline_seconds: float | None) -> Json:
         """Return the answer if there is one; otherwise store and announce the question and raise `CallSuspended`.
 
-        An answer belongs to the question that was asked: if the function asks another one now, so does this.
+        An answer belongs to its question: if the function now asks a different one, that one is stored.
         """
         number, before, now = self._asks, self._pending, self._context.services.clock()
         self._asks += 1
@@ -125,7 +125,7 @@ class Deferring:
         raise CallSuspended
 
     async def keep(self, outcome: Outcome, writes: StepWrites) -> None:
-        """Keep what the function of a call that was handed over came to: its writes, or its error as the answer."""
+        """Store what the function of a deferred call produced: its writes, or its error as the response."""
         call_id, now = self._call["id"], self._context.services.clock()
         if outcome.success:
             if writes.ops:

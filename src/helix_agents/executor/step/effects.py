@@ -1,9 +1,9 @@
-"""EffectGuard: calls that must happen once. Their intent is durable before they run; unknown outcomes are looked up.
+"""EffectGuard: calls that must happen once. Their intent is durable before they run; unknown outcomes are checked.
 
-A call of an `effect="once"` tool, or a part of a call in `ctx.once`, is *begun* when a staged row says so and *unknown*
-while it is begun without an outcome and no answer newer than the one it began under allows it to run. The intent of a
-call that starts immediately travels with the model's reply; any other is one staged write, shared with its siblings.
-After the write the process makes sure that it still owns the session: it may have been frozen in between.
+A call of an `effect="once"` tool, or a part of a call in `ctx.once`, is *begun* once a staged row records its intent.
+It is *unknown* while it is begun without an outcome and no later response allows it to run. The write of the model's
+reply carries the intents of calls that start immediately; any other intent is one staged write, shared with its
+siblings. After the write the process checks that it still owns the session: it may have been frozen in between.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from .staging import Stager
 logger = get_logger("helix_agents.executor")
 
 CHECK_SECONDS = 30.0
-"""How long a check may take if its tool has no `timeout_seconds`. After that a person is asked."""
+"""The default time limit of a check, if its tool has no `timeout_seconds`. After that a person is asked."""
 
 
 class EffectGuard:
-    """Guards the effects of the calls of one open step."""
+    """Guards the effects of one open step's calls."""
 
     def __init__(self, context: RunContext, step: OpenStep, stager: Stager) -> None:
         self._context = context
         self._step = step
         self._stager = stager
 
-    # -- what is known
+    # -- known effects
 
     def key_of(self, tool: Tool, call: ToolCall) -> str:
-        """Return the name of a call's effect, which every run of it has in common. Raises `InvalidArgument`."""
+        """Return the key of a call's effect, the same for every run of the call. Raises `InvalidArgument`."""
         return tool.effects.key_of(tool.name, call["arguments"]) or self._own_key(call)
 
     @cached_property
@@ -57,7 +57,7 @@ class EffectGuard:
         return recorded_effects(self._context.owned.messages)
 
     def repeated(self, call: ToolCall) -> EffectRecord | None:
-        """Return the effect that a call which has not begun would repeat; None if it may run."""
+        """Return the effect that a new call would repeat; None if it may run."""
         tool, pending = self._tool(call), self._context.owned.session.pending_client_tool_calls.get(call["id"])
         if tool is None or call["id"] in self._step.begun or (pending is not None and pending.kind == "outcome"):
             return None
@@ -75,9 +75,9 @@ class EffectGuard:
         return tool if tool is not None and tool.happens_once and "invalid_arguments" not in call else None
 
     def held_back(self, calls: Sequence[ToolCall]) -> set[str]:
-        """Return those of some calls that have to wait for an earlier one of the step with the same key.
+        """Return the calls that must wait for an earlier call of the step with the same key.
 
-        Calls that take effects back run one by one: each waits for all before it.
+        Calls that undo effects run one by one: each waits for all before it.
         """
         if is_undo(self._step.answer):
             return {call["id"] for call in calls if call != self._step.missing[0]}
@@ -94,7 +94,7 @@ class EffectGuard:
     def is_unknown(self, call: ToolCall) -> bool:
         """Return whether the call may have taken effect, and no response allows it to run again.
 
-        A call that was deferred waits for its job, or for its time.
+        A deferred call waits for its job, and a suspended one for its time.
         """
         pending = self._context.owned.session.pending_client_tool_calls.get(call["id"])
         waits = pending is not None and pending.later in ("deferred", "timer")
@@ -103,7 +103,8 @@ class EffectGuard:
         return call["id"] in self._step.asks_about or self._is_unknown(call["id"], call["id"])
 
     def question(self, tool: Tool, call: ToolCall) -> EffectQuestion | None:
-        """Return what to ask about a call whose outcome is unknown, or that would repeat an effect; None if nothing."""
+        """Return the question about a call whose outcome is unknown or that would repeat an effect; None if there is
+        none."""
         if not self.is_unknown(call):
             record = self.repeated(call)
             return None if record is None else EffectQuestion(record.effect_key, recorded=record.content)
@@ -115,9 +116,9 @@ class EffectGuard:
         return row_id in self._step.unknown and self._permission(row_id, call_id) in (None, self._step.begun[row_id])
 
     def _permission(self, row_id: str, call_id: str) -> str | None:
-        """Return the latest question whose answer lets a call or part run; None if there is none.
+        """Return the latest question whose response lets a call or part run; None if there is none.
 
-        What a person says about one part of a call says nothing about the others.
+        A response about one part of a call does not apply to the others.
         """
         pending = self._context.owned.session.pending_client_tool_calls.get(call_id)
         if pending is None or (pending.effect is not None and _row_id(call_id, pending.effect.part) != row_id):
@@ -125,7 +126,7 @@ class EffectGuard:
         return pending.approval_id
 
     def _known_key(self, tool: Tool, call: ToolCall) -> str:
-        """Return the key of a call that has begun, whatever its tool's `key` does now."""
+        """Return the key of a begun call, even if its tool's `key` fails now."""
         try:
             return self.key_of(tool, call)
         except InvalidArgument:
@@ -136,14 +137,14 @@ class EffectGuard:
 
     # -- before and after a call
 
-    async def begin(self, tool: Tool, call: ToolCall) -> None:
-        """Make the intent of a call durable, then make sure that this process may still act on it. Raises `RunLost`."""
+    async def store_intent(self, tool: Tool, call: ToolCall) -> None:
+        """Store the intent of a call, then check that this process may still act on it. Raises `RunLost`."""
         if not tool.happens_once:
             return
-        await self._begin(call["id"], call, self.key_of(tool, call))
+        await self._store_intent(call["id"], call, self.key_of(tool, call))
         self._step.unknown.add(call["id"])
 
-    async def _begin(self, row_id: str, call: ToolCall, key: str) -> None:
+    async def _store_intent(self, row_id: str, call: ToolCall, key: str) -> None:
         step, permission = self._step, self._permission(row_id, call["id"])
         if row_id not in step.begun or step.begun[row_id] != permission:
             row = _intent(row_id, step.index_of(call["id"]), permission, key)
@@ -156,10 +157,10 @@ class EffectGuard:
     async def judge(
         self, tool: Tool, call: ToolCall, outcome: Outcome, *, may_help: bool, returned: bool
     ) -> tuple[Outcome, bool]:
-        """Return what an attempt comes to, and whether another one is allowed. `returned`: the function has returned.
+        """Return the outcome of an attempt, and whether another one is allowed. `returned`: the function has returned.
 
-        An exception is believed: the call had no effect. If the function was stopped from outside (`unknown`), only
-        the check can say so. A call that has left a part without an outcome is unknown, whatever it returned.
+        An exception means that the call had no effect. If the function was stopped from outside (`unknown`), only the
+        check can tell. A call that left a part without an outcome is unknown, whatever it returned.
         """
         part = self._unknown_part(call["id"])
         if part is not None:
@@ -178,7 +179,7 @@ class EffectGuard:
             verdict = await self._look_up(tool.effects.check, call, key, tool.timeout_seconds)
             if isinstance(verdict, Done):
                 return _done(verdict, key), False
-            # A thread cannot be stopped: what has not happened by now may still happen.
+            # A thread cannot be stopped: an effect that has not happened yet may still happen.
             if outcome.unknown and (verdict is None or not tool.is_async):
                 self._step.looked_up.add(call["id"])
                 return msgspec.structs.replace(outcome, effect_key=key), False
@@ -187,7 +188,7 @@ class EffectGuard:
         return msgspec.structs.replace(outcome, unknown=False), may_help
 
     def undoable(self, call: ToolCall, outcome: Outcome) -> Outcome:
-        """Return an outcome that says whether the call's tool can take its effect back."""
+        """Return the outcome, marked as undoable if the call's tool can undo its effect."""
         tool = self._context.find_tool(call["name"])
         can = outcome.effect_key is not None and not outcome.unknown
         can = can and tool is not None and tool.effects.undo is not None
@@ -196,10 +197,10 @@ class EffectGuard:
     # -- unknown outcomes
 
     async def replay(self, call: ToolCall) -> Outcome | None:
-        """Return the recorded outcome of a call that would repeat an effect; None if it has to be asked about, or runs.
+        """Return the recorded outcome of a call that would repeat an effect; None if it needs a question or may run.
 
-        An effect of this conversation is replayed if the tool has a `key`, one of an abandoned part by the tool's
-        policy. What is known as unknown is looked up first.
+        Replays an effect only if the tool has a `key`, and an abandoned one only if `after_restore` is not "ask".
+        Checks an effect with an unknown outcome first.
         """
         record, tool = self.repeated(call), self._tool(call)
         if record is None or tool is None:
@@ -216,12 +217,12 @@ class EffectGuard:
         return Outcome(success=True, result=record.content, effect_key=record.effect_key)
 
     async def look_up(self, call: ToolCall) -> Outcome | None:
-        """Ask the check of an unknown call what became of it; return the outcome if it took effect."""
+        """Run the check of an unknown call; return the outcome if it took effect."""
         tool, call_id = self._context.find_tool(call["name"]), call["id"]
         if not self.is_unknown(call) or call_id in self._step.asks_about or call_id in self._step.looked_up:
             return None
         if tool is None:
-            return unknown_outcome(self._own_key(call), "its tool does not exist any more.")
+            return unknown_outcome(self._own_key(call), "its tool no longer exists.")
         call, changed = self.as_run(call)
         key = self._known_key(tool, call)
         verdict = await self._look_up(tool.effects.check, call, key, tool.timeout_seconds)
@@ -235,13 +236,13 @@ class EffectGuard:
         return None
 
     def as_run(self, call: ToolCall) -> tuple[ToolCall, bool]:
-        """Return the call as it runs, and whether a person has changed its arguments."""
+        """Return the call with the arguments it runs with, and whether a person changed them."""
         pending = self._context.owned.session.pending_client_tool_calls.get(call["id"])
         arguments = None if pending is None else changed_arguments(pending, call)
         return with_arguments(call, arguments), arguments is not None
 
     def unknown_at_abort(self, call: ToolCall) -> Outcome | None:
-        """Return the outcome of a call that an abort cut off; None if it has certainly had no effect."""
+        """Return the outcome of a call that an abort cut off; None if it certainly had no effect."""
         tool = self._context.find_tool(call["name"])
         part = self._unknown_part(call["id"])
         if tool is None or (part is None and call["id"] not in self._step.unknown):
@@ -259,12 +260,12 @@ class EffectGuard:
         return found
 
     def _unknown_part(self, call_id: str) -> str | None:
-        """Return the name of a part of the call that may have taken effect and has no result."""
+        """Return the name of a part of the call that may have taken effect and has no result; None if there is none."""
         start = part_id(call_id, "")
         return next((each.removeprefix(start) for each in sorted(self._step.unknown) if each.startswith(start)), None)
 
     async def _look_up(self, check: Check | None, call: ToolCall, key: str, limit: float | None) -> Verdict:
-        """Return the verdict of a check; None if there is none, it fails, or it takes too long."""
+        """Return the verdict of a check; None if there is none, it fails, or it times out."""
         if check is None:
             return None
         where = (call["name"], call["id"], self._context.session_id)
@@ -288,7 +289,7 @@ class EffectGuard:
     async def part(
         self, tool: Tool, call: ToolCall, name: str, function: Callable[[], Any], check: Check | None
     ) -> Json:
-        """Run one part of a call, unless it has happened. Raises `CallSuspended` if a person has to be asked first."""
+        """Run one part of a call unless it has happened. Raises `CallSuspended` if a person has to be asked first."""
         step, row_id, key = self._step, part_id(call["id"], name), f"{self.key_of(tool, call)}:{name}"
         if row_id in step.parts:
             return step.parts[row_id]
@@ -301,17 +302,17 @@ class EffectGuard:
         confirmed = self._confirmed(call["id"], name)
         if confirmed is not None:
             return await self._part_done(call, row_id, confirmed.result)
-        await self._begin(row_id, call, key)
+        await self._store_intent(row_id, call, key)
         step.unknown.add(row_id)
         try:
             result = to_json(await called(function))
         except Exception:
-            step.unknown.discard(row_id)  # it raised, which is believed
+            step.unknown.discard(row_id)  # an exception means that it had no effect
             raise
         return await self._part_done(call, row_id, result)
 
     def _confirmed(self, call_id: str, name: str) -> Done | None:
-        """Return the result of a part that a person says has happened."""
+        """Return the result of a part that a person confirmed; None if none did."""
         pending = self._context.owned.session.pending_client_tool_calls.get(call_id)
         if pending is None or pending.effect is None or pending.effect.part != name:
             return None
@@ -330,7 +331,7 @@ class EffectGuard:
 
 
 def add_first_intents(context: RunContext, step: OpenStep) -> None:
-    """Add the intents of the calls that start immediately to what the write of the model's reply carries."""
+    """Add the intents of calls that start immediately to the write that stores the model's reply."""
     guard = EffectGuard(context, step, Stager(context))
     in_turn, held = False, guard.held_back(step.calls)
     for index, call in enumerate(step.calls):
@@ -350,7 +351,7 @@ def add_first_intents(context: RunContext, step: OpenStep) -> None:
 
 
 def ensure_parsed(tool: Tool, call: ToolCall) -> None:
-    """Raise `InvalidArgument` for a call that its tool will not take."""
+    """Raise `InvalidArgument` for a call that its tool does not accept."""
     if "invalid_arguments" in call:
         raise InvalidArgument("The arguments are not a JSON object.")
     tool.input.parse(call["arguments"])

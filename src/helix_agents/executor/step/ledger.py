@@ -1,7 +1,8 @@
-"""The effects that a conversation remembers: by key, what happened and what the model was told. Pure.
+"""The effects recorded in a conversation: by key, what happened and what the model read. Pure.
 
-A committed call that had an effect says so in its message (`effect_key`). What a session leaves behind, because it is
-restored, forked or fails with an open step, is kept in a message of the role `effects`, which no model is sent.
+The message of a committed call with an effect has an `effect_key`. Effects that a session abandons, because it is
+restored, forked or fails with an open step, are recorded in a message of the role `effects`, which is never sent to a
+model.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from .open_step import OpenStep
 
 
 class EffectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An effect that happened, or may have happened (`unknown`). `content`: what the model read as its result.
+    """An effect that happened, or may have happened (`unknown`). `content`: the result that the model read.
 
-    `abandoned`: it belongs to a part of the conversation that is gone.
+    `abandoned`: it belongs to an abandoned part of the conversation.
     """
 
     effect_key: str
@@ -32,13 +33,13 @@ class EffectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     unknown: bool = False
     abandoned: bool = False
     undo: dict[str, Json] | None = None
-    """What the tool needs to take it back; None if it cannot."""
+    """What the tool needs to undo it; None if it cannot."""
     undone: bool = False
-    """Whether it was taken back; with `unknown`, it may have been."""
+    """Whether it was undone; with `unknown`, it may have been."""
 
 
 def recorded_effects(messages: Sequence[Message]) -> list[EffectRecord]:
-    """Return the effects of a conversation, in order; of several with one key the last one counts."""
+    """Return the effects of a conversation in order; the last one with a key counts."""
     calls: dict[str, ToolCall] = {}
     found: list[EffectRecord] = []
     for message in messages:
@@ -60,7 +61,7 @@ def _of_message(message: Message, call: ToolCall | None) -> EffectRecord:
 
 
 def _record(key: str, tool_name: str, arguments: dict[str, Any], *rest: Any, **more: Any) -> EffectRecord:
-    """Return the record of a call's effect. That of a call which took an effect back is about that effect."""
+    """Return the record of a call's effect. For a call that undid an effect, return the record of that effect."""
     if not tool_name.startswith(UNDO_PREFIX):
         return EffectRecord(key, tool_name, arguments, *rest, **more)
     name, of = tool_name.removeprefix(UNDO_PREFIX), arguments["effect_key"]
@@ -68,7 +69,7 @@ def _record(key: str, tool_name: str, arguments: dict[str, Any], *rest: Any, **m
 
 
 def open_effects(answer: Message | None, rows: Sequence[StagedChanges]) -> list[EffectRecord]:
-    """Return the effects of a step that will not be committed: finished calls, and those that were begun."""
+    """Return the effects of a step that will not be committed: of its finished calls, and of begun ones."""
     for row in rows:
         if row.kind == "answer" and answer is None:
             answer = msgspec.convert(row.result, StagedAnswer).message
@@ -101,14 +102,14 @@ def step_records(step: OpenStep) -> list[EffectRecord]:
 
 
 def abandoned_effects(messages: Sequence[Message], kept: int, rows: Sequence[StagedChanges] = ()) -> list[Message]:
-    """Return the message that keeps what a conversation did behind its first `kept` messages and in its open step."""
+    """Return the message that records effects after the first `kept` messages and in the open step."""
     records = recorded_effects(messages)[len(recorded_effects(messages[:kept])) :]
     answer, calls = unanswered_calls(messages)
     return effects_message([*records, *open_effects(answer if calls else None, rows)])
 
 
 def effects_message(records: Iterable[EffectRecord]) -> list[Message]:
-    """Return the message that keeps effects which the conversation no longer shows; none if there are none."""
+    """Return the message that records effects which the conversation no longer shows; [] if there are none."""
     kept: list[EffectRecord] = []
     for record in records:
         record = msgspec.structs.replace(record, abandoned=True)
@@ -124,8 +125,8 @@ def find_record(
 ) -> EffectRecord | None:
     """Return the last effect that a call would repeat: one with the same key.
 
-    A tool without `key` repeats only what was abandoned, and only with the same arguments. What was taken back may
-    happen again. An effect that the conversation shows is not abandoned, whatever another branch remembers of it.
+    A tool without `key` repeats only abandoned effects, and only with the same arguments. An undone effect may happen
+    again. An effect that the conversation shows is not abandoned, even if another branch records it as such.
     """
     if tool_name.startswith(UNDO_PREFIX):
         return _undone(records, arguments["effect_key"])
@@ -143,7 +144,7 @@ def find_record(
 
 
 def _shown_keys(records: Sequence[EffectRecord]) -> set[str]:
-    """Return the effects that the conversation itself shows, and that were not taken back since."""
+    """Return the keys of effects that the conversation itself shows and that were not undone since."""
     shown: set[str] = set()
     for record in records:
         if record.undone and not record.unknown:
@@ -154,6 +155,6 @@ def _shown_keys(records: Sequence[EffectRecord]) -> set[str]:
 
 
 def _undone(records: Sequence[EffectRecord], key: str) -> EffectRecord | None:
-    """Return the record that an effect was, or may have been, taken back since it last happened."""
+    """Return the record that an effect was, or may have been, undone since it last happened; None if it was not."""
     latest = next((record for record in reversed(records) if record.effect_key == key), None)
     return latest if latest is not None and latest.undone else None

@@ -16,7 +16,7 @@ from .decisions import Outcome, StagedAnswer, StagedOutcome
 
 
 class FinishedCall(NamedTuple):
-    """A call that an earlier run had finished."""
+    """A call that an earlier run finished."""
 
     call: ToolCall
     outcome: Outcome
@@ -25,7 +25,7 @@ class FinishedCall(NamedTuple):
 
 
 class OpenStep:
-    """A step whose answer is durable and which is not committed yet."""
+    """A step whose reply is durable but not committed yet."""
 
     def __init__(
         self, step_id: str, number: int, answer: Message, base: dict[str, Any], *, answer_is_stored: bool = False
@@ -39,25 +39,25 @@ class OpenStep:
         self.request: dict[str, Any] | None = None
         """The fingerprint of the model request."""
         self.rows: dict[str, StagedChanges] = {}
-        """What the calls that have an outcome come to, in the form in which it is staged."""
+        """The staged form of each call that has an outcome."""
         self.unstaged: dict[str, StagedChanges] = {}
-        """What is not staged yet, by call ('': the answer), and travels with the next write or the commit."""
-        self.news: dict[str, AnyChunk] = {}
-        """What readers hear, by call, as soon as that is durable."""
+        """Rows not staged yet, by call ('': the reply), to be written with the next stage or the commit."""
+        self.to_emit: dict[str, AnyChunk] = {}
+        """Chunks by call, to be emitted once their rows are durable."""
         self.begun: dict[str, str | None] = {}
-        """The durable intents, by call or part (`part_id`): under which question's answer each was begun."""
+        """The durable intents by call or part (`part_id`), each with the approval id under which it was begun."""
         self.unknown: set[str] = set()
-        """The calls and parts that may have taken effect although they have no outcome."""
+        """The calls and parts that may have taken effect but have no outcome."""
         self.looked_up: set[str] = set()
-        """Those of them whose check could not tell."""
+        """The calls of `unknown` whose check could not tell."""
         self.parts: dict[str, Json] = {}
         """The results of parts that happened."""
         self.deferred: dict[str, list[dict[str, Any]]] = {}
-        """The patches that show what the functions of deferred calls wrote."""
+        """The patches of writes by the functions of deferred calls."""
         self.asks_about: dict[str, str] = {}
         """The part of a call that a person has to be asked about, by call."""
         self.before: list[Message] = []
-        """What goes into the conversation before the answer: a summary that was made to ask for it."""
+        """Messages that precede the reply in the conversation: a summary made for its request."""
         self.sequencer = StepSequencer(base)
 
     @property
@@ -75,8 +75,8 @@ class OpenStep:
         """The calls without an outcome."""
         return [call for call in self.calls if call["id"] not in self.outcomes]
 
-    def take_up(self, rows: Sequence[StagedChanges]) -> list[FinishedCall]:
-        """Adopt what is staged; return the finished calls with the patches that show their writes."""
+    def load_staged(self, rows: Sequence[StagedChanges]) -> list[FinishedCall]:
+        """Load staged rows; return the finished calls with the patches of their writes."""
         found: list[FinishedCall] = []
         by_id = {call["id"]: call for call in self.calls}
         for row in sorted(rows, key=lambda row: row.index):
@@ -105,12 +105,12 @@ class OpenStep:
 
 
 def part_id(call_id: str, name: str) -> str:
-    """Return how the rows of one part of a call are named."""
+    """Return the row id of one part of a call."""
     return f"{call_id}.{name}"
 
 
 def with_arguments(call: ToolCall, arguments: dict[str, Any] | None) -> ToolCall:
-    """Return the call with the arguments that a person has changed."""
+    """Return the call with the arguments that a person changed."""
     if arguments is None:
         return call
     changed: ToolCall = {**call, "arguments": arguments}

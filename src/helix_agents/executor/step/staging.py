@@ -1,6 +1,6 @@
-"""Stager: makes the outcomes of an open step durable. Those that are ready together leave in one write.
+"""Stager: makes the outcomes of an open step durable. Rows that are ready together share one write.
 
-Knows rows, not tools: the callers ask `may_run_again` whether a row may wait for the commit.
+Knows rows, not tools: callers use `may_run_again` to decide whether a row may wait for the commit.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from .decisions import Outcome
 from .open_step import OpenStep
 
 UNSTORABLE: tuple[type[HelixError], ...] = (InvalidArgument, StoreError)
-"""Errors of a store for a value that it cannot store; `is_passing` recognizes the others."""
+"""Errors of a store that cannot store a value; `is_transient` excludes the others."""
 
 
-def is_passing(error: HelixError) -> bool:
+def is_transient(error: HelixError) -> bool:
     """Return whether an error is about the store's availability, not about the value."""
     return isinstance(error, StoreUnavailable | StoreCorrupt | SchemaTooNew)
 
 
 def not_storable(error: Exception, effect_key: str | None = None) -> Outcome:
-    """Return the outcome of a call whose result or writes cannot be stored. An effect that it had stands."""
+    """Return the outcome of a call whose result or writes cannot be stored. Its effect, if any, remains recorded."""
     if effect_key is not None:
         why = f"The call took effect, but what the tool wrote or returned cannot be stored: {error}"
     else:
-        why = f"What the tool wrote or returned cannot be stored, so nothing of it counts: {error}"
+        why = f"What the tool wrote or returned cannot be stored, so it was discarded: {error}"
     return Outcome(success=False, error=why, effect_key=effect_key)
 
 
 def may_run_again(tool: Tool, durability: Durability) -> bool:
-    """Return whether a call need not be durable before its step commits. Sub-agents and questions always must be."""
+    """Return whether a call may wait for the commit of its step. Sub-agents, questions and effects may not."""
     if isinstance(tool, AgentTool) or tool.asks_outside or tool.happens_once:
         return False
     return tool.idempotent or durability == "step"
 
 
 class _Waiting(NamedTuple):
-    """A row to be written, the chunk that announces it, and the future of its caller; both None for a row that could
-    wait."""
+    """A row to be written, the chunk that announces it, and the caller's future; both None for a row from
+    `unstaged`."""
 
     row: StagedChanges
-    news: AnyChunk | None = None
+    announcement: AnyChunk | None = None
     done: asyncio.Future[None] | None = None
 
     def settle(self, error: Exception | None = None) -> None:
@@ -59,21 +59,21 @@ class _Waiting(NamedTuple):
             self.done.set_result(None)
         else:
             self.done.set_exception(error)
-            self.done.exception()  # a caller that was cancelled does not fetch it
+            self.done.exception()  # retrieve it, in case the caller was canceled
 
 
 class Stager:
-    """Stages rows of one run."""
+    """Stages rows of one run in batches."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._waiting: list[_Waiting] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def stage(self, step: OpenStep, row: StagedChanges, news: AnyChunk | None = None) -> None:
-        """Make a row durable, together with other ready rows, and emit its chunk. Raises the store's error for it."""
+    async def stage(self, step: OpenStep, row: StagedChanges, announcement: AnyChunk | None = None) -> None:
+        """Make a row durable, batched with other ready rows, and emit its chunk. Raises the store's error for it."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(row, news, done))
+        self._waiting.append(_Waiting(row, announcement, done))
         if self._writing is None:
             self._writing = asyncio.create_task(self._write_all(step), name="helix-stage")
         await asyncio.shield(done)
@@ -86,7 +86,7 @@ class Stager:
     async def _write_all(self, step: OpenStep) -> None:
         batch: list[_Waiting] = []
         try:
-            await asyncio.sleep(0)  # what ends in the same turn of the loop leaves together
+            await asyncio.sleep(0)  # collect rows from the same iteration of the event loop
             while self._waiting:
                 batch, self._waiting = self._waiting, []
                 if self._completes(step, batch):
@@ -107,11 +107,11 @@ class Stager:
         return len(last) == len(batch) and all(call["id"] in last for call in step.missing)
 
     def _leave_to_commit(self, step: OpenStep, batch: list[_Waiting]) -> None:
-        """Let the commit, which follows immediately, make outcomes durable; until then no reader sees them."""
+        """Leave outcomes to the commit, which follows immediately; until then no reader sees them."""
         for each in batch:
             step.unstaged[each.row.tool_call_id] = each.row
-            if each.news is not None:
-                step.news[each.row.tool_call_id] = each.news
+            if each.announcement is not None:
+                step.to_emit[each.row.tool_call_id] = each.announcement
             each.settle()
 
     async def _write(self, step: OpenStep, batch: list[_Waiting]) -> None:
@@ -119,10 +119,10 @@ class Stager:
         try:
             await self._stage(step, everything)
         except UNSTORABLE as error:
-            if is_passing(error) or len(everything) == 1:
+            if is_transient(error) or len(everything) == 1:
                 _fail(batch, error)
                 return
-            # One of them cannot be stored: find out which, and store the others.
+            # One of the rows cannot be stored: find it, and store the others.
             for each in everything:
                 try:
                     await self._stage(step, [each])
@@ -132,8 +132,8 @@ class Stager:
             _fail(batch, error)
 
     async def _stage(self, step: OpenStep, batch: list[_Waiting]) -> None:
-        news = [each.news for each in batch if each.news is not None]
-        async with self._context.stream.carrying(*news) as load:
+        to_emit = [each.announcement for each in batch if each.announcement is not None]
+        async with self._context.stream.carrying(*to_emit) as load:
             load.sequence = await self._context.owned.stage(
                 step.step_id, [each.row for each in batch], along=load.along
             )
@@ -149,9 +149,9 @@ def _fail(batch: list[_Waiting], error: Exception) -> None:
 
 
 async def flush_unstaged(context: RunContext, step: OpenStep) -> None:
-    """Stage what waits for the commit, because the step is not committed now."""
+    """Stage rows that wait for the commit, because the step is not committed now."""
     rows = list(step.unstaged.values())
-    async with context.stream.carrying(*step.news.values()) as load:
+    async with context.stream.carrying(*step.to_emit.values()) as load:
         load.sequence = await context.owned.stage(step.step_id, rows, along=load.along)
     step.unstaged.clear()
-    step.news.clear()
+    step.to_emit.clear()

@@ -1,7 +1,7 @@
-"""The tool calls of one open step: each on its own tracker, staged when it finishes, shown in one order.
+"""The tool calls of one open step: each has its own tracker, is staged when it finishes, and is shown in order.
 
-A call ends with an `Outcome`, whatever its function does; only a lost session or a store error is raised. This module
-runs functions, not sub-agents or questions.
+A call always ends with an `Outcome`; only a lost session or a store error is raised. This module runs functions, not
+sub-agents or questions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .decisions import MAX_ARGUMENTS_DEPTH, Outcome, StagedOutcome
 from .deferring import Deferring
 from .effects import EffectGuard
 from .open_step import OpenStep, tool_end_chunk, tool_start_chunk
-from .staging import UNSTORABLE, Stager, is_passing, may_run_again, not_storable
+from .staging import UNSTORABLE, Stager, is_transient, may_run_again, not_storable
 
 logger = get_logger("helix_agents.executor")
 
@@ -54,13 +54,13 @@ class ToolRunner:
         self.effects = EffectGuard(context, step, self.stager)
 
     async def run(self, step: OpenStep, call: ToolCall, *, changed: bool = False) -> None:
-        """Run one call and settle it. `changed`: its arguments are a person's, not the model's.
+        """Run one call and settle it. `changed`: a person changed its arguments.
 
-        A call whose outcome is unknown is left without one.
+        A call whose outcome is unknown gets none.
         """
         self._stream.emit(tool_start_chunk(call))
         await self._context.hooks.call("tool_started", step.number, call)
-        began = self._services.clock()
+        started_at = self._services.clock()
         tool = self._context.find_tool(call["name"])
         attempts = 1 + (tool.retries if tool is not None else 0)
         for attempt in range(1, attempts + 1):
@@ -78,7 +78,7 @@ class ToolRunner:
             if later.suspended is not None:
                 break
             outlet.withdraw()
-            logger.warning("Tool %s of session %s failed and is run again.", call["name"], self._context.session_id)
+            logger.warning("Tool %s of session %s failed; retrying.", call["name"], self._context.session_id)
         if later.suspended is not None and later.suspended.later == "deferred":
             writes = tracker.get_step_writes() if outcome.success else NO_WRITES
             await later.keep(outcome, writes)
@@ -88,8 +88,8 @@ class ToolRunner:
             outlet.withdraw()
             return
         if outcome.success and not outcome.final and tool is not None:
-            outcome = await self._put_away(tool, outcome)
-        usage = self._usage_of(step, call, outcome, began, outlet)
+            outcome = await self._store_large_result(tool, outcome)
+        usage = self._usage_of(step, call, outcome, started_at, outlet)
         writes = tracker.get_step_writes() if outcome.success else NO_WRITES
         if outcome.success:
             outlet.finish(writes)
@@ -99,10 +99,10 @@ class ToolRunner:
             outcome = msgspec.structs.replace(outcome, arguments=call["arguments"])
         await self.settle(step, call, outcome, writes=writes, usage=usage)
 
-    async def _put_away(self, tool: Tool, outcome: Outcome) -> Outcome:
-        """Store a large result as an artifact; a result that cannot be stored is a failed call."""
+    async def _store_large_result(self, tool: Tool, outcome: Outcome) -> Outcome:
+        """Store a large result as an artifact; a result that cannot be stored makes the call fail."""
         try:
-            result = await self._context.artifacts.put_away(outcome.result, tool.max_result_chars)
+            result = await self._context.artifacts.store_large(outcome.result, tool.max_result_chars)
         except InvalidArgument as error:
             return not_storable(error, outcome.effect_key)
         return msgspec.structs.replace(outcome, result=result)
@@ -117,9 +117,9 @@ class ToolRunner:
         usage: Sequence[UsageEntry] = (),
         executed: bool = True,
     ) -> None:
-        """Make an outcome durable together with the writes, then emit it.
+        """Make an outcome durable together with its writes, then emit it.
 
-        An abort does not cut this off: a staged outcome that the step does not know would be committed as "not
+        An abort does not interrupt this: a staged outcome that the step does not know would be committed as "not
         executed", together with its writes.
         """
         entries = [msgspec.to_builtins(entry) for entry in usage]
@@ -142,7 +142,7 @@ class ToolRunner:
         usage: list[dict[str, Any]],
         executed: bool,
     ) -> Outcome:
-        """Stage an outcome unless it may wait for the commit; one that cannot be stored becomes an error."""
+        """Stage an outcome unless it may wait for the commit; if it cannot be stored, stage an error instead."""
         index = step.index_of(call["id"])
         row = StagedChanges(call["id"], index, writes, msgspec.to_builtins(StagedOutcome(outcome, usage, executed)))
         await self._context.watch.ensure_owner()
@@ -153,7 +153,7 @@ class ToolRunner:
             try:
                 await self.stager.stage(step, row, tool_end_chunk(call, outcome))
             except UNSTORABLE as error:
-                if is_passing(error) or not outcome.success:
+                if is_transient(error) or not outcome.success:
                     raise
                 patches = step.sequencer.withdraw(index)
                 if patches:
@@ -165,21 +165,21 @@ class ToolRunner:
         return outcome
 
     def _may_wait(self, call: ToolCall) -> bool:
-        """Return whether the outcome of a call may be lost with the process until its step commits."""
+        """Return whether the outcome of a call need not be durable before its step commits."""
         tool = self._context.find_tool(call["name"])
         if tool is None:
-            return call["name"] == FINISH_TOOL  # its outcome follows from its arguments
+            return call["name"] == FINISH_TOOL  # its outcome is computed from its arguments
         return may_run_again(tool, self._services.durability)
 
     def _usage_of(
-        self, step: OpenStep, call: ToolCall, outcome: Outcome, began: int, outlet: _Outlet
+        self, step: OpenStep, call: ToolCall, outcome: Outcome, started_at: int, outlet: _Outlet
     ) -> list[UsageEntry]:
         if self._services.usage is None:
             return []
         entry = ToolEntry(
             id=f"tool-{self._services.ids()}",
             tool_name=call["name"],
-            duration_ms=max(0, self._services.clock() - began),
+            duration_ms=max(0, self._services.clock() - started_at),
             success=outcome.success,
             **self._entry_fields(step),
         )
@@ -198,8 +198,7 @@ class ToolRunner:
         }
 
     async def _outcome(self, call: ToolCall, tracker: StateTracker, outlet: _Outlet) -> tuple[Outcome, bool]:
-        """Return the outcome of the call, and whether running it again may help. Never raises errors of a tool or
-        model."""
+        """Return the outcome of the call, and whether a retry may help. Never raises errors of a tool or model."""
         try:
             if call["name"] == FINISH_TOOL and self._agent.output is not None:
                 ensure_arguments(call)
@@ -224,13 +223,13 @@ class ToolRunner:
             effect_key=effect_key,
         )
         base = tracker.state
-        await self.effects.begin(tool, call)
+        await self.effects.store_intent(tool, call)
         try:
             outcome, may_help = await self._call(tool, arguments, context)
         finally:
             context.close()
         if outlet.waits_for_answer:
-            return outcome, False  # whatever the function did: the answer decides
+            return outcome, False  # the response decides, whatever the function did
         outcome, may_help = await self.effects.judge(tool, call, outcome, may_help=may_help, returned=context.returned)
         if outcome.success and tracker.state is not base:
             try:
@@ -257,7 +256,7 @@ class ToolRunner:
             if expired:
                 sentence = f"The tool did not finish within {limit:g} seconds."
             elif isinstance(error, AnswerNotJson):
-                sentence = f"The tool's answer is not JSON: {error}"
+                sentence = f"The tool's result is not JSON: {error}"
             else:
                 sentence = str(error) if isinstance(error, ToolEscape) else f"{type(error).__name__}: {error}"
             where = (tool.name, context.tool_call_id, context.session_id)
@@ -267,7 +266,7 @@ class ToolRunner:
 
 
 class _Outlet:
-    """Where one call's context sends what the function does."""
+    """Receives what one call's function does through its context."""
 
     def __init__(
         self,
@@ -296,7 +295,7 @@ class _Outlet:
 
     @property
     def waits_for_answer(self) -> bool:
-        """Whether the function has handed its work over, or asks a person."""
+        """Whether the function has deferred its call or asks a person."""
         return self._later.suspended is not None and self._later.suspended.later in ("deferred", "asked")
 
     def state_changed(
@@ -306,7 +305,7 @@ class _Outlet:
             self._show(self._step.sequencer.grow(self._index, ops, state, writes))
 
     def finish(self, writes: StepWrites) -> None:
-        """The call succeeded, with these writes."""
+        """Show the final writes of a successful call."""
         if writes.ops:
             self._show(self._step.sequencer.finish(self._index, writes))
 
@@ -320,7 +319,7 @@ class _Outlet:
 
     async def once(self, name: str, function: Callable[[], Any], check: Check | None) -> Json:
         if self._once is None:
-            raise InvalidArgument("This call has no tool that could have effects.")
+            raise InvalidArgument("This call has no tool, so it cannot have effects.")
         return await self._once(name, function, check)
 
     async def defer(self, deadline_seconds: float | None) -> DeferredCall:
@@ -333,8 +332,8 @@ class _Outlet:
         return await self._later.ask(question, deadline_seconds)
 
     def record_usage(self, name: str, value: float) -> None:
-        place = f"custom-{self._step.number}-{self._call['id']}-{len(self.usage)}-{self._entry_fields['run_id']}"
-        self.usage.append(CustomEntry(id=place, name=name, value=value, **self._entry_fields))
+        entry_id = f"custom-{self._step.number}-{self._call['id']}-{len(self.usage)}-{self._entry_fields['run_id']}"
+        self.usage.append(CustomEntry(id=entry_id, name=name, value=value, **self._entry_fields))
 
     def _show(self, patches: list[dict[str, Any]]) -> None:
         if patches:
@@ -342,7 +341,7 @@ class _Outlet:
 
 
 def offered_tool(context: RunContext, call: ToolCall) -> Tool:
-    """Return the tool that a call names. Raises `InvalidArgument` with a sentence for the model."""
+    """Return the tool that a call names. Raises `InvalidArgument` with a message for the model."""
     tool = context.find_tool(call["name"])
     if tool is None or not tool.is_offered(context.owned.state):
         known = ", ".join(spec.name for spec in context.tool_specs()) or "none"
@@ -352,7 +351,7 @@ def offered_tool(context: RunContext, call: ToolCall) -> Tool:
 
 
 def ensure_arguments(call: ToolCall) -> None:
-    """Raise `InvalidInput` for a call whose arguments were not a JSON object that can be stored."""
+    """Raise `InvalidInput` for a call whose arguments are not a JSON object that can be stored."""
     if "invalid_arguments" in call:
         what = f"one JSON object, nested at most {MAX_ARGUMENTS_DEPTH} levels deep, without NaN and Infinity"
         raise InvalidInput(f"the arguments must be {what}")

@@ -1,4 +1,4 @@
-"""The work of an open step: ask its questions, read their responses, run its calls, until nothing more can be done."""
+"""Work on an open step: ask its questions, read the responses and run its calls, until nothing more can be done."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from .tool_calls import ToolRunner, offered_tool
 NOT_EXECUTED = "The run was aborted before this call was executed."
 
 ChildOutcome = Outcome | SuspendedChildWait | None
-"""How a sub-agent's run stopped; None if it was asked to stop and continues with its parent."""
+"""How a sub-agent's run stopped; None if it was asked to stop and will continue with its parent."""
 
 
 class Children(Protocol):
-    """Runs sub-agents. Passed in, because a child is a run like any other."""
+    """Runs sub-agents. Passed in, because a child is itself a run."""
 
     def session_id(self, parent_session_id: str, tool: AgentTool, call: ToolCall) -> str:
         """Return the session that a call runs in."""
@@ -52,22 +52,22 @@ class Children(Protocol):
         ...
 
     async def end(self, parent: RunContext, call: ToolCall, tool: AgentTool, error: str, reason: FailureReason) -> None:
-        """End the child of one call, which no run will continue."""
+        """End the child of a call that no run will continue."""
         ...
 
-    async def show_again(self, parent: RunContext, call: ToolCall, tool: AgentTool) -> None:
-        """Show on the parent's stream what the finished child of a call had shown there before."""
+    async def replay_chunks(self, parent: RunContext, call: ToolCall, tool: AgentTool) -> None:
+        """Emit again on the parent's stream what the finished child of a call emitted there before."""
         ...
 
 
 class Aborted(msgspec.Struct, frozen=True):
-    """An abort cut off the calls; these are the outcomes of those without one."""
+    """The outcomes of calls that an abort cut off."""
 
     outcomes: dict[str, Outcome]
 
 
 class Worked(msgspec.Struct, frozen=True):
-    """Everything possible was done; `waits` are the sub-agents that wait for a response."""
+    """The result when nothing more can be done; `waits` are the sub-agents that wait for a response."""
 
     waits: dict[str, SuspendedChildWait]
 
@@ -108,19 +108,19 @@ class StepWork:
                 return Worked(self._waits)
 
     def _has_stopped(self, call: ToolCall) -> bool:
-        """Return whether a call that has run waits for something now: for a person, a job, or a time."""
+        """Return whether a call that has run now waits for a person, a job or a time."""
         pending = self._context.owned.session.pending_client_tool_calls.get(call["id"])
         return self._effects.is_unknown(call) or (pending is not None and pending.later is not None)
 
     async def _look_up_unknown(self) -> None:
-        """Settle the calls that took effect before, as their checks or the conversation say."""
+        """Settle calls whose effect has happened, according to their checks or the conversation."""
         for call in self._step.missing:
             outcome = await self._effects.look_up(call) or await self._effects.replay(call)
             if outcome is not None:
                 await self._tools.settle(self._step, call, outcome, executed=False)
 
     async def _ask_outside(self) -> dict[str, QuestionKind]:
-        """Ask the questions of the step that were not asked yet; return all of its questions by call id."""
+        """Ask the step's questions that were not asked yet; return all its questions by call id."""
         context = self._context
         asked: dict[str, QuestionKind] = {}
         new: dict[str, PendingClientToolCall] = {}
@@ -153,11 +153,11 @@ class StepWork:
                     before=pending,
                 )
         if new:
-            await self._put(new)
+            await self._store_questions(new)
         return asked
 
-    async def _put(self, new: dict[str, PendingClientToolCall]) -> None:
-        """Make questions durable, then announce them, so that an announced question can be answered."""
+    async def _store_questions(self, new: dict[str, PendingClientToolCall]) -> None:
+        """Store questions, then announce them, so that every announced question can be answered."""
         await store_pending(self._context, new)
         for pending in new.values():
             self._context.stream.emit(request_chunk(pending))
@@ -167,7 +167,7 @@ class StepWork:
         return None if pending is None else answer_to(pending, self._context.services.clock())
 
     def _must_wait(self, call: ToolCall, asked: Mapping[str, QuestionKind]) -> bool:
-        """Return whether a call must not run: it has a question that was not answered by an approval."""
+        """Return whether a call must not run because its question has no approval yet."""
         return call["id"] in asked and self._answer(call["id"]) != "approved"
 
     async def _settle_answered(self, asked: Mapping[str, QuestionKind]) -> None:
@@ -175,7 +175,7 @@ class StepWork:
             if call["id"] not in asked:
                 continue
             answer = self._answer(call["id"])
-            if answer is None and self._context.then:
+            if answer is None and self._context.follow_up:
                 answer = message_instead(self._context.owned.session.pending_client_tool_calls.get(call["id"]))
             if isinstance(answer, Outcome):
                 as_run, changed = self._effects.as_run(call)
@@ -187,8 +187,8 @@ class StepWork:
         return [call["id"] for call in self._step.missing if call["id"] in asked and self._answer(call["id"]) is None]
 
     async def _run_all(self, calls: list[ToolCall], *, questions: bool) -> bool:
-        """Run calls concurrently; return False if an abort cut them off. A run with questions may defer its
-        sub-agents."""
+        """Run calls concurrently; return False if an abort cut them off. If questions are open, sub-agents may be
+        stopped and continued later."""
         grace = self._context.services.suspend_grace_seconds
         timer = None
         if calls and questions and grace is not None:
@@ -210,24 +210,24 @@ class StepWork:
         return False
 
     def effects_so_far(self) -> list[EffectRecord]:
-        """Return the effects that the step had, or may have had, for a step that will not be committed."""
+        """Return the effects that an uncommitted step had or may have had."""
         return [*step_records(self._step), *self._effects.unknown_records()]
 
     def not_executed(self) -> dict[str, Outcome]:
-        """Return the outcomes of the calls that an abort has cut off."""
+        """Return the outcomes of calls that an abort cut off."""
         cut_off = Outcome(success=False, error=NOT_EXECUTED)
         return {call["id"]: self._effects.unknown_at_abort(call) or cut_off for call in self._step.missing}
 
     async def _run_functions(self, calls: list[ToolCall]) -> None:
-        """Run calls that an abort cuts off. Sub-agents are not: they are notified and end themselves."""
+        """Run functions, which an abort cuts off. Sub-agents are not cut off: they end themselves."""
         if not calls:
             return
         stop = self._context.stop
         queue = [call for call in calls if (tool := self._context.find_tool(call["name"])) and tool.sequential]
-        rest = [call for call in calls if call not in queue]
-        jobs = asyncio.ensure_future(
-            gather_or_cancel(partial(self._run_in_turn, queue), *(partial(self._run_one, call) for call in rest))
-        )
+        work = [partial(self._run_one, call) for call in calls if call not in queue]
+        if queue:
+            work.append(partial(self._run_in_turn, queue))
+        jobs = asyncio.ensure_future(gather_or_cancel(*work))
         unsubscribe = stop.listen(lambda: jobs.cancel() if stop.aborted else None)
         if stop.aborted:
             jobs.cancel()
@@ -247,7 +247,7 @@ class StepWork:
             await self._run_one(call)
 
     async def end_children(self, error: str, reason: FailureReason) -> None:
-        """End the sub-agents that wait, that an earlier run left behind, or that were cut off."""
+        """End the sub-agents that wait, that an earlier run left unfinished, or that were cut off."""
         for call in self._step.missing:
             tool = self._context.find_tool(call["name"])
             if isinstance(tool, AgentTool) and "invalid_arguments" not in call:
@@ -259,7 +259,7 @@ class StepWork:
             tool = offered_tool(self._context, call)
             tool.input.parse(call["arguments"])
         except InvalidArgument:
-            await self._tools.run(self._step, call, changed=changed)  # which makes an error of it
+            await self._tools.run(self._step, call, changed=changed)  # it turns the error into an outcome
             return
         if isinstance(tool, AgentTool):
             await self._run_child(call, tool)

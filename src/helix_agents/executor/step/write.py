@@ -1,7 +1,7 @@
-"""The writes of a step: its commit, or what puts it aside, with the chunks and the usage that belong to it.
+"""The writes of a step: its commit or its suspension, with its chunks and usage.
 
-Where one backend holds them all, one write carries everything. Elsewhere chunks and usage are stored before the write
-that refers to them, and what announces it follows.
+If one backend holds them all, one write carries everything. Otherwise chunks and usage are stored before the write that
+refers to them, and the announcement follows it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from .staging import flush_unstaged
 logger = get_logger("helix_agents.executor")
 
 SLOW_COMMIT_SECONDS = 1.0
-"""A commit that takes longer is logged."""
+"""Commits that take longer are logged."""
 
 
 def _warnings(step: OpenStep, lost: Sequence[str]) -> list[str]:
-    """Return which writes of a step were lost."""
+    """Return warnings about the writes of a step that were lost."""
     # Both merges report the same losses; the sequencer numbers tools as the model did.
     counted = step.sequencer.warnings if lost and step.sequencer.warnings else lost
     return [*counted, *step.sequencer.likely_lost_counts()]
@@ -60,39 +60,39 @@ class StepWriter:
         self._owned = context.owned
         self._stop = context.stop
         self.ended = False
-        """Whether the last write has ended the stream and the run as well."""
+        """Whether the last write also ended the stream and the run."""
 
     async def write(
-        self, commit: StepCommit, step: OpenStep, context: Json = None, *, all_of_the_queue: bool = False
+        self, commit: StepCommit, step: OpenStep, context: Json = None, *, whole_queue: bool = False
     ) -> None:
-        """Do the one atomic write that ends a step, then announce it."""
+        """Commit a step in one atomic write, then announce it."""
         calls = [call["id"] for call in step.calls]
 
         def change(session: SessionState) -> SessionState:
-            if all_of_the_queue:
+            if whole_queue:
                 ensure_all_taken(session, commit.taken)
             return msgspec.structs.replace(committed_state(session, commit, calls), interrupt_context=context)
 
-        if sum(bool(row.writes.ops) for row in step.rows.values()) > 1:  # each fits by itself, not always together
+        if sum(bool(row.writes.ops) for row in step.rows.values()) > 1:  # each is valid alone, but perhaps not together
             self._context.agent.ensure_state(step.sequencer.state, self._owned.state)
-        began = asyncio.get_running_loop().time()
+        started_at = asyncio.get_running_loop().time()
         committed = await self._write_along(commit, step, change)
-        took = asyncio.get_running_loop().time() - began
+        took = asyncio.get_running_loop().time() - started_at
         if took > SLOW_COMMIT_SECONDS:
             logger.warning("Session %s: the commit of step %d took %.1f s.", self._owned.session_id, step.number, took)
         self._context.watch.steps = self._owned.session.step_count - self._context.first_step
-        await self._tell_of_commit(committed, step)
+        await self._report_lost_writes(committed, step)
 
     async def _write_along(self, commit: StepCommit, step: OpenStep, change: Change) -> Committed:
-        """Commit with the chunks and the usage of the step; the last one of a run also ends stream and run."""
-        stream, tell = self._context.stream, partial(self._news, step, commit)
+        """Commit with the step's chunks and usage; the last commit of a run also ends the stream and the run."""
+        stream, announce = self._context.stream, partial(self._end_chunks, step, commit)
         run, ends = None, None
         if commit.status != "active":
             run, ends = await self._end(commit, steps=1)
         elif self._context.releases:
             run = await self._release()
-        with self._taking_back_the_end():
-            async with stream.carrying(*step.news.values(), usage=step.usage, tell=tell, ends=ends) as load:
+        with self._resuming_on_error():
+            async with stream.carrying(*step.to_emit.values(), usage=step.usage, announce=announce, ends=ends) as load:
                 sequence = await self._flush(step) if load.along is None else 0
                 committed = await self._owned.commit(
                     change,
@@ -105,15 +105,15 @@ class StepWriter:
                 )
                 load.sequence = committed.sequence
         if load.along is None:
-            for chunk in self._news(step, commit, committed.checkpoint_id, committed.warnings):
+            for chunk in self._end_chunks(step, commit, committed.checkpoint_id, committed.warnings):
                 stream.emit(chunk)
         return committed
 
     async def _end(self, commit: StepCommit, *, steps: int = 0) -> tuple[RunChange | None, StreamEnd | None]:
-        """Return the ends of the run and of its stream, for the write that stops the session.
+        """Return the changes that end the run and its stream, for the write that stops the session.
 
-        None where stores live apart: then the stream ends after the write, and the run record after the stream.
-        `steps`: how many steps the write commits.
+        None if the state store cannot carry them: then the stream ends after the write, and the run record after the
+        stream. `steps`: how many steps the write commits.
         """
         watch = self._context.watch
         if not self._context.stream.carries:
@@ -131,7 +131,7 @@ class StepWriter:
         return RunChange(watch.run, ended), _stream_end(commit)
 
     @contextmanager
-    def _taking_back_the_end(self) -> Iterator[None]:
+    def _resuming_on_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
@@ -141,7 +141,7 @@ class StepWriter:
             raise
 
     async def _release(self) -> RunChange:
-        """Return the release of the run, for the last commit of this process; any process may continue after it."""
+        """Return the change that releases the run, for the last commit of this process."""
         watch = self._context.watch
         await watch.pause()
         steps = self._owned.session.step_count + 1 - self._context.first_step
@@ -149,8 +149,8 @@ class StepWriter:
         watch.run, self._context.released = change.wanted, True
         return change
 
-    async def _tell_of_commit(self, committed: Committed, step: OpenStep) -> None:
-        """Notify hooks and the log, which also report lost writes."""
+    async def _report_lost_writes(self, committed: Committed, step: OpenStep) -> None:
+        """Report lost writes to the result, the log and the hooks."""
         context = self._context
         warnings = _warnings(step, committed.warnings)
         if not warnings:
@@ -160,20 +160,22 @@ class StepWriter:
             logger.warning("Session %s, step %d: %s", context.session_id, step.number, warning)
         await context.hooks.call("writes_lost", step.number, list(warnings))
 
-    def _news(self, step: OpenStep, commit: StepCommit, checkpoint_id: str, lost: Sequence[str]) -> list[AnyChunk]:
+    def _end_chunks(
+        self, step: OpenStep, commit: StepCommit, checkpoint_id: str, lost: Sequence[str]
+    ) -> list[AnyChunk]:
         """Return the chunks that announce a commit and its output."""
         warnings, reason = _warnings(step, lost), step.answer.get("finish_reason")
-        news: list[AnyChunk] = [
+        chunks: list[AnyChunk] = [
             step_committed_chunk(
                 checkpoint_id, step.number, step.answer.get("id"), warnings=warnings, finish_reason=reason
             )
         ]
         if commit.status != "active":
-            news.append(self._last_chunk(commit))
-        return news
+            chunks.append(self._last_chunk(commit))
+        return chunks
 
     def _last_chunk(self, commit: StepCommit) -> AnyChunk:
-        """Return the chunk that announces why a session has stopped."""
+        """Return the chunk that announces why a session stopped."""
         if commit.status == "completed":
             return {"type": "output", "output": commit.output}
         if commit.status == "failed":
@@ -181,7 +183,7 @@ class StepWriter:
         return {"type": "run_interrupted", "reason": self._stop.reason}
 
     async def write_suspension(self, suspension: Suspension, step: OpenStep) -> None:
-        """Write what puts a step aside, with the ends of the run and of its stream."""
+        """Write the suspension of a step, and end the run and its stream with it."""
         stream, stopped = self._context.stream, StepCommit([], suspension.status)
         context = self.interrupt_context() if self._stop.requested else None
         chunk: AnyChunk = self._last_chunk(stopped)
@@ -191,8 +193,8 @@ class StepWriter:
         if step.unstaged:
             await flush_unstaged(self._context, step)
         run, ends = await self._end(stopped)
-        with self._taking_back_the_end():
-            async with stream.carrying(usage=step.usage, tell=lambda *_: [chunk], ends=ends) as load:
+        with self._resuming_on_error():
+            async with stream.carrying(usage=step.usage, announce=lambda *_: [chunk], ends=ends) as load:
                 sequence = await self._flush(step) if load.along is None else 0
                 committed = await self._owned.try_commit(
                     lambda session: msgspec.structs.replace(
@@ -209,19 +211,19 @@ class StepWriter:
             stream.emit(chunk)
 
     async def save_status(self, commit: StepCommit, context: Json, cut: Cut = NO_CUT) -> None:
-        """Write the status of a session that stops between two steps, perhaps with a shorter conversation."""
+        """Write the status of a session that stops between two steps, and cut the conversation if requested."""
         try:
             await self._save_status(commit, context, cut)
         except StreamFenced:
             raise
         except StreamError:
-            await self._save_status(commit, context, cut)  # the stream takes nothing more; the session stops anyway
+            await self._save_status(commit, context, cut)  # the stream accepts nothing more; stop the session anyway
 
     async def _save_status(self, commit: StepCommit, context: Json, cut: Cut) -> None:
         stops = commit.status != "active"
         run, ends = await self._end(commit) if stops else (None, None)
         last = [self._last_chunk(commit)] if stops else []
-        with self._taking_back_the_end():
+        with self._resuming_on_error():
             async with self._context.stream.carrying(*last, ends=ends) as load:
                 await self._owned.save(
                     lambda session: msgspec.structs.replace(

@@ -1,1 +1,1 @@
-"""What a run writes to its stream, and how a stream is followed."""
+"""Writing a run's chunks to its stream, and following the stream of a session."""

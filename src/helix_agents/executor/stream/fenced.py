@@ -1,8 +1,8 @@
 """FencedStream: the stream of one run, which only that run can write to.
 
-All of a run's chunks go through here, in one order and under its fence: once another process has claimed the session,
-every call is rejected. The queue is the stream writer's own. Tools emit without waiting (also from threads, through the
-loop); the model's tokens wait while the queue is full. Chunks get the number of the step they belong to, so that a
+All of a run's chunks go through this class, in one order and under its fence: once another process has claimed the
+session, every call is rejected. The queue is the stream writer's own. Tools emit without waiting (from threads through
+the loop); the model's tokens wait while the queue is full. Chunks get the number of the step they belong to, so that a
 stream can be rewound to a commit. A sub-agent's chunks are also forwarded to the parent's stream, under the parent's
 step.
 """
@@ -45,11 +45,12 @@ FORWARDED = frozenset(
         "custom",
     }
 )
-"""What a parent's readers see of a sub-agent. Its state, steps and output stay in its own stream."""
+"""The chunks of a sub-agent that its parent's readers get. Its state, steps and output stay in its own stream."""
 
 
 class Load:
-    """What one write carries. The caller sets `sequence` to the stream position that the write reached."""
+    """The chunks and usage that one write carries. The caller sets `sequence` to the stream position after the
+    write."""
 
     def __init__(self, along: Along | None) -> None:
         self.along = along
@@ -74,7 +75,7 @@ class FencedStream:
         parent: FencedStream | None = None,
         carries: bool = False,
     ) -> None:
-        """`writer` was created with the same `fence`. `carries`: writes of the state store can take chunks along."""
+        """`writer` was created with the same `fence`. `carries`: whether writes of the state store can carry chunks."""
         self.step = step
         self.parent = parent
         self._carries = carries
@@ -91,12 +92,12 @@ class FencedStream:
     # -- chunks
 
     def emit(self, chunk: AnyChunk) -> None:
-        """Take a chunk without waiting."""
+        """Queue a chunk without waiting."""
         self._emit(as_chunk(chunk))
 
     def _emit(self, chunk: Chunk) -> None:
         chunk.setdefault("step", self.step)
-        if not self._has_failed:  # nothing follows a chunk that is lost; the next write or flush raises the error
+        if not self._has_failed:  # write nothing after a lost chunk; the next write or flush raises the error
             self._writer.put(chunk, linger_seconds=LINGER_SECONDS if chunk["type"] in LINGERING else 0.0)
         self._forward(chunk)
 
@@ -105,7 +106,7 @@ class FencedStream:
             self.parent.forward(chunk, *self._source)
 
     async def write(self, chunk: AnyChunk) -> None:
-        """Take a chunk that leaves immediately; wait while the queue is full."""
+        """Queue a chunk that is sent immediately; wait while the queue is full."""
         own = as_chunk(chunk)
         own.setdefault("step", self.step)
         with self._failing():
@@ -113,7 +114,7 @@ class FencedStream:
         self._forward(own)
 
     def forward(self, chunk: Chunk, session_id: str, run_id: str, agent_type: str) -> None:
-        """Take a chunk of a sub-agent, marked as such."""
+        """Queue a sub-agent's chunk, marked with its session, run, step and agent."""
         marks = {
             "sub_session_id": session_id,
             "sub_step": chunk.get("step"),
@@ -130,15 +131,20 @@ class FencedStream:
 
     @property
     def sequence(self) -> int:
-        """The sequence of the last chunk that is known to be stored."""
+        """The sequence of the last chunk known to be stored."""
         return self._writer.last_sequence
 
+    @property
+    def wrote_at(self) -> float:
+        """When the last batch left, by the clock of the loop, where every write costs money."""
+        return self._writer.wrote_at
+
     async def settle(self) -> None:
-        """Wait for what is on its way, also after an error: none of it may arrive later."""
+        """Wait for writes in flight, even after an error, so that none arrives later."""
         await self._writer.flush()
 
     async def close(self, *, discard: bool = False) -> None:
-        """Stop writing; with `discard`, chunks that still wait are dropped."""
+        """Stop writing; with `discard`, drop queued chunks."""
         if discard or self._has_failed:
             self._writer.discard()
         else:
@@ -148,25 +154,26 @@ class FencedStream:
 
     @property
     def carries(self) -> bool:
-        """Whether writes of the state store can take chunks along."""
+        """Whether writes of the state store can carry chunks."""
         return self._carries and not self._has_failed
 
     @asynccontextmanager
     async def carrying(
         self,
-        *news: AnyChunk,
+        *added: AnyChunk,
         usage: Sequence[Mapping[str, Json]] = (),
-        tell: Callable[[str, Sequence[str]], Sequence[AnyChunk]] | None = None,
+        announce: Callable[[str, Sequence[str]], Sequence[AnyChunk]] | None = None,
         ends: StreamEnd | None = None,
     ) -> AsyncIterator[Load]:
-        """Let a write of the state store take along what has not left yet, and `news` that it makes true.
+        """Let a write of the state store carry queued chunks, and `added` chunks that announce what it stores.
 
-        Where the stores live apart, the load is empty and the news leaves after the write. `tell`: returns the chunks
-        that announce a commit, once it is known. `ends`: how the stream stops with this write.
+        If the state store cannot carry chunks, the load is empty and the added chunks are sent after the write.
+        `announce`: returns the chunks that announce a commit, given its checkpoint id and warnings. `ends`: how the
+        stream stops with this write.
         """
         if not self.carries:
             yield Load(None)
-            for chunk in news:
+            for chunk in added:
                 self.emit(chunk)
             return
         async with self._lending:
@@ -175,38 +182,38 @@ class FencedStream:
                 append = await self._writer.lend()
             own: list[NewChunk] = []
             try:
-                load = Load(self._along(append, news, own, usage, tell, ends))
+                load = Load(self._along(append, added, own, usage, announce, ends))
                 yield load
             except BaseException as error:
                 if isinstance(error, StreamError):
                     self._error = error
                 surely = isinstance(error, HelixError) and not isinstance(error, StoreUnavailable)
-                self._writer.returned(surely=surely, news=len(own))
+                self._writer.returned(surely=surely, added=len(own))
                 raise
-            self._writer.landed(load.sequence, news=len(own))
-            for chunk in news:
+            self._writer.landed(load.sequence, added=len(own))
+            for chunk in added:
                 self._forward(as_chunk(chunk))
 
     def _along(
         self,
         append: Append,
-        news: Sequence[AnyChunk],
+        added: Sequence[AnyChunk],
         own: list[NewChunk],
         usage: Sequence[Mapping[str, Json]],
-        tell: Callable[[str, Sequence[str]], Sequence[AnyChunk]] | None,
+        announce: Callable[[str, Sequence[str]], Sequence[AnyChunk]] | None,
         ends: StreamEnd | None,
     ) -> Along:
-        """Return what a write carries; the chunks that it adds to those that were lent go into `own`."""
+        """Return what a write carries; put the chunks that it adds to the lent ones into `own`."""
 
-        def told(checkpoint_id: str, warnings: Sequence[str]) -> Sequence[NewChunk]:
-            assert tell is not None
-            own[len(news) :] = map(self._stamped, tell(checkpoint_id, warnings))
-            return own[len(news) :]
+        def announcement(checkpoint_id: str, warnings: Sequence[str]) -> Sequence[NewChunk]:
+            assert announce is not None
+            own[len(added) :] = map(self._stamped, announce(checkpoint_id, warnings))
+            return own[len(added) :]
 
-        own += map(self._stamped, news)
+        own += map(self._stamped, added)
         chunks = [*append.chunks, *own]
         whole = msgspec.structs.replace(append, chunks=chunks, counter=append.counter + len(own), ends=ends)
-        return Along(whole if chunks or tell else None, tuple(usage), told if tell else None)
+        return Along(whole if chunks or announce else None, tuple(usage), announcement if announce else None)
 
     def _stamped(self, chunk: AnyChunk) -> NewChunk:
         as_chunk(chunk).setdefault("step", self.step)
@@ -219,7 +226,7 @@ class FencedStream:
         await self._streams.end_stream(self._stream_id, output, fence=self._fence)
 
     async def fail(self, error: str) -> None:
-        """Declare the stream failed."""
+        """Mark the stream as failed."""
         await self._streams.fail_stream(self._stream_id, error, fence=self._fence)
 
     async def pause(self) -> None:
@@ -227,7 +234,7 @@ class FencedStream:
         await self._streams.pause_stream(self._stream_id, fence=self._fence)
 
     async def chunks_since(self, step_count: int) -> list[Chunk]:
-        """Return the stored chunks of this step and of those after it."""
+        """Return the stored chunks of step `step_count` and later steps."""
         return [stored.chunk for stored in await self._streams.get_chunks_from_step(self._stream_id, step_count)]
 
     async def rewind(self, step_count: int) -> None:
@@ -235,8 +242,8 @@ class FencedStream:
         await self._streams.cleanup_to_step(self._stream_id, step_count, fence=self._fence)
 
     async def drop(self) -> None:
-        """Delete the stream: its session is gone, and may have been before the stream was opened."""
-        with suppress(StreamFenced):  # a session that was created since then has the stream
+        """Delete the stream of a session that no longer exists."""
+        with suppress(StreamFenced):  # the stream belongs to a session created since then
             await self._streams.delete_stream(self._stream_id, fence=self._fence)
 
     # -- errors
@@ -247,7 +254,7 @@ class FencedStream:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Remember what the writer raises: this run writes nothing more."""
+        """Record an error of the writer, after which this run writes nothing more."""
         if self._error is not None:
             raise self._error
         try:

@@ -1,8 +1,8 @@
-"""How handles, views and servers follow a session's stream: over turns, and from before the stream exists.
+"""Follow a session's stream, for handles, views and servers: across turns, and from before the stream exists.
 
-`Follower` holds the policy: where to resume, how long to wait for a stream, when a session is gone, and what it means
-that a stream is missing. Replay and live are one path, the stream reader's. `RunChunks` hands out chunks one by one;
-the server's feed turns what the same follower reads into events.
+`Follower` holds the policy: where to resume, how long to wait for a stream, when a session is gone, and what a missing
+stream means. Replay and live reading share one path, the stream reader's. `RunChunks` returns chunks one by one; the
+server's feed turns what the same follower reads into events.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from .leftover import is_leftover
 T = TypeVar("T")
 
 Watch = Callable[[StreamReader, list[BaseException]], Coroutine[None, None, None]]
-"""Closes the reader of a stream that no process will close any more, and notes why."""
+"""Closes the reader of a stream that no process will close any more, and records why."""
 
 
 class StreamPlace(NamedTuple):
-    """Where to start, and how far to go.
+    """Where to start reading, and how far to read.
 
-    `follow`: read on over the ends of turns. `wait`: wait for a stream while the session is active. `incarnation`: the
-    session must still be this one when its stream is found. `starts_over`: a stream that expired with its counter and
-    then started again is read from its start; else `StreamCursorAhead` is raised. `unclaimed`: no run had claimed the
-    session when it was read, so the stream under its id may be that of an earlier session.
+    `follow`: continue past the ends of turns. `wait`: wait for a stream while the session is active. `incarnation`: the
+    session must still have it when its stream is found. `starts_over`: if the stream expired with its counter and
+    started again, read it from its start instead of raising `StreamCursorAhead`. `unclaimed`: no run had claimed the
+    session when it was read, so the stream under its id may be an earlier session's.
     """
 
     session_id: str
@@ -49,7 +49,7 @@ class StreamPlace(NamedTuple):
 
 
 class Follower:
-    """A reader that also waits for its stream, and knows whether the session still exists."""
+    """A reader that also waits for its stream and checks whether the session still exists."""
 
     def __init__(self, services: Services, place: StreamPlace, *, heartbeat_seconds: float | None = None) -> None:
         self._services = services
@@ -67,13 +67,13 @@ class Follower:
         return self._closed.is_set()
 
     async def open(self) -> SessionState | None:
-        """Look for the stream once; return the session as it was found, without custom state, if it had to be loaded.
+        """Open the stream if it exists; return the session, without custom state, if it had to be loaded.
 
         Raises `StreamTruncated`, `StreamCursorAhead`, or `SessionNotFound` if the session is gone or was replaced.
         """
         place, streams, session = self._place, self._services.streams, None
-        if place.unclaimed and (left := await self._beside_leftover()) is not None:
-            return left
+        if place.unclaimed and (unclaimed := await self._session_of_leftover()) is not None:
+            return unclaimed
         try:
             reader = await streams.create_resumable_reader(place.stream_id, from_sequence=place.from_sequence)
         except StreamCursorAhead:
@@ -81,7 +81,8 @@ class Follower:
                 raise
             reader = await streams.create_resumable_reader(place.stream_id)
         if reader is None or place.incarnation is not None:
-            # After the stream was opened: an id may have changed hands, and the reader sticks to what it found.
+            # After opening the stream: the id may belong to a new session by now, and the reader stays on the stream it
+            # found.
             found = await self._services.store.load_conversation(place.session_id, last=0, custom_state=False)
             session = None if found is None else found.session
             if session is None or place.incarnation not in (None, session.incarnation):
@@ -91,8 +92,8 @@ class Follower:
         self.reader = reader
         return session
 
-    async def _beside_leftover(self) -> SessionState | None:
-        """Return the session if the stream under its id is still that of an earlier session."""
+    async def _session_of_leftover(self) -> SessionState | None:
+        """Return the session if the stream under its id is still an earlier session's."""
         session = await self._services.store.load_state(self._place.session_id)
         if session is None or self._place.incarnation not in (None, session.incarnation):
             raise SessionNotFound(self._place.session_id)
@@ -100,10 +101,10 @@ class Follower:
         return session if info is not None and is_leftover(session, info) else None
 
     async def read(self) -> list[StoredText]:
-        """Return the next chunks that are ready together.
+        """Return the next available chunks.
 
-        Empty after `heartbeat_seconds` without one, when the follower was closed, and when the stream has stopped:
-        `outcome` says how.
+        Empty after `heartbeat_seconds` without one, after `close`, and when the stream has stopped; `outcome` then
+        shows how.
         """
         await self.wait_for_stream()
         if self.reader is None:
@@ -114,7 +115,7 @@ class Follower:
         return rows
 
     def go_on(self) -> None:
-        """Read past an end or a pause."""
+        """Continue past an end or a pause."""
         self.outcome = None
         if self.reader is not None:
             self.reader.go_on()
@@ -126,8 +127,8 @@ class Follower:
             await self.reader.close()
 
     async def wait_for_stream(self) -> None:
-        """Look for the stream until a heartbeat is due, or until there is nothing to wait for."""
-        place, looks = self._place, 0
+        """Try to open the stream until a heartbeat is due or there is nothing to wait for."""
+        place, tries = self._place, 0
         loop = asyncio.get_running_loop()
         until = None if self._heartbeat_seconds is None else loop.time() + self._heartbeat_seconds
         while self.reader is None and not self.is_closed:
@@ -141,9 +142,9 @@ class Follower:
             if until is not None and loop.time() >= until:
                 return
             with suppress(TimeoutError):
-                async with asyncio.timeout(APPEARING.delay_seconds(looks)):
+                async with asyncio.timeout(APPEARING.delay_seconds(tries)):
                     await self._closed.wait()
-            looks += 1
+            tries += 1
 
 
 def outcome_without_stream(session: SessionState) -> StreamOutcome:
@@ -156,7 +157,7 @@ def outcome_without_stream(session: SessionState) -> StreamOutcome:
 
 
 class RunChunks(AsyncIterator[T], Generic[T]):
-    """Chunks one by one, opened by the first `anext`. An `anext` that is cancelled loses nothing."""
+    """Iterates over chunks; the first `anext` opens the stream. A canceled `anext` loses nothing."""
 
     def __init__(
         self,
@@ -167,7 +168,8 @@ class RunChunks(AsyncIterator[T], Generic[T]):
         watch: Watch | None = None,
         ended: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`watch`: runs beside the reader. `ended`: awaited after the stream's end, e.g. until the run is closed."""
+        """`watch`: runs while the reader is open. `ended`: awaited after the stream's end, e.g. until the run is
+        closed."""
         self._follower = Follower(services, place)
         self._follows = place.follow
         self._made = made
@@ -190,18 +192,18 @@ class RunChunks(AsyncIterator[T], Generic[T]):
             chunks = zip(rows, fresh_chunks(rows), strict=True)
             self._ready.extend(StoredChunk(row.sequence, chunk) for row, chunk in chunks)
             if not rows:
-                await self._at_an_end()
+                await self._handle_end()
         if follower.is_closed or not self._ready:
             raise self._lost[0] if self._lost else StopAsyncIteration
         return self._made(self._ready.popleft())
 
     async def aclose(self) -> None:
-        """Stop reading; leaving a loop early does so by itself, sooner or later."""
+        """Stop reading. Leaving a loop early also does, once the iterator is garbage-collected."""
         if self._watching is not None:
             self._watching.cancel()
         await self._follower.close()
 
-    async def _at_an_end(self) -> None:
+    async def _handle_end(self) -> None:
         follower, outcome = self._follower, self._follower.outcome
         if self._follows and outcome is not None and outcome is not DELETED:
             follower.go_on()
@@ -218,7 +220,7 @@ class Streamable(Protocol):
 
 
 class ExecutedChunks(AsyncIterator[Chunk]):
-    """The chunks of a run that starts when they are asked for. To stop reading does not stop the run."""
+    """Iterates over the chunks of a run and starts the run at the first one. Closing it does not stop the run."""
 
     def __init__(self, execute: Callable[[], Awaitable[Streamable]]) -> None:
         self._execute = execute
@@ -227,9 +229,9 @@ class ExecutedChunks(AsyncIterator[Chunk]):
 
     @property
     def handle(self) -> Any:
-        """The run, once the first chunk was asked for."""
+        """The handle of the run, once the first chunk was requested."""
         if self._starting is None or not self._starting.done():
-            raise InvalidArgument("The run has not begun: ask for a chunk first.")
+            raise InvalidArgument("The run has not started: request a chunk first.")
         return self._starting.result()
 
     def __aiter__(self) -> Self:
@@ -243,6 +245,6 @@ class ExecutedChunks(AsyncIterator[Chunk]):
         return await anext(self._chunks)
 
     async def aclose(self) -> None:
-        """Stop reading; the run goes on."""
+        """Stop reading; the run continues."""
         if self._chunks is not None:
             await self._chunks.aclose()

@@ -1,7 +1,8 @@
-"""Making a stream ready for the next run of its session, so that readers who stayed attached lose and double nothing.
+"""Prepare a stream for the next run of its session, so that attached readers neither lose nor repeat chunks.
 
-A crash leaves chunks of a step that was never committed: they are dropped (`stream_rewound` tells the readers), and the
-resumed run shows the step again from what is durable. It may also have cost the chunk that tells of the last commit.
+A crash leaves chunks of a step that was never committed. They are dropped (readers get `stream_rewound`), and the
+resumed run shows the step again from what is durable. A crash may also lose the chunk that announces the last
+commit.
 """
 
 from __future__ import annotations
@@ -21,20 +22,21 @@ from ..step.open_step import OpenStep
 
 
 class ReadyStream(NamedTuple):
-    """A stream made ready: whether chunks of an open step are gone, and the sequence after which new ones come."""
+    """A prepared stream: whether chunks of an open step were dropped, and the sequence before the next chunk."""
 
     rewound: bool
     latest_sequence: int
 
 
 async def fresh_stream(streams: StreamManager, stream_id: str, fence: int, *, seen: StreamInfo | None) -> ReadyStream:
-    """Begin a turn with an empty stream. `seen`: the stream as it was before the claim."""
+    """Start a turn with an empty stream. `seen`: the stream as it was before the claim."""
     if seen is None:
         info = await _fenced(streams, stream_id, fence)
         if info.status == "active" and info.total_chunks == 0:
             return ReadyStream(False, info.latest_sequence)
     await streams.reset_stream(stream_id, fence=fence)
-    # One chunk announces the reset; the stream had no writer since it was read, or the fence has cut it off.
+    # One chunk announces the reset. The stream had no writer since it was read, or the fence has cut that writer
+    # off.
     return ReadyStream(False, (seen or info).latest_sequence + 1)
 
 
@@ -47,63 +49,68 @@ async def ready_stream(
     rewind_to: int | None,
     committed: Checkpoint | None,
 ) -> ReadyStream:
-    """Make the stream of an unfinished turn active, after a crash back to its last commit (`rewind_to`).
+    """Make the stream of an unfinished turn active; after a crash, rewind it to its last commit (`rewind_to`).
 
-    The fence comes first: what is looked at afterwards no earlier owner can change.
+    Raises the fence first, so that no earlier owner can change what is read afterwards.
     """
     if rewind_to is None and seen is not None and seen.status == "paused":
-        await streams.resume_stream(stream_id, fence=fence)  # no process can have written to it since it was read
+        await streams.resume_stream(stream_id, fence=fence)  # a paused stream has no writer
         return ReadyStream(False, seen.latest_sequence)
     info = await _fenced(streams, stream_id, fence)
     if seen is None and info.total_chunks == 0:
         return ReadyStream(True, info.latest_sequence)
     if info.status in ("ended", "failed"):
-        # The crash came between the claim of a turn and its fresh stream.
+        # The crash happened between claiming the turn and resetting its stream.
         return ReadyStream(True, (await fresh_stream(streams, stream_id, fence, seen=info)).latest_sequence)
     if info.status == "paused":
         await streams.resume_stream(stream_id, fence=fence)
     if rewind_to is None:
         return ReadyStream(False, info.latest_sequence)
-    kept = await streams.get_chunks_from_step(stream_id, rewind_to)
-    dropped = any(stored.chunk.get("step", 0) > rewind_to for stored in kept)
+    found = await streams.get_chunks_from_step(stream_id, rewind_to)
+    dropped = any(stored.chunk.get("step", 0) > rewind_to for stored in found)
     if dropped:
         await streams.cleanup_to_step(stream_id, rewind_to, fence=fence)
-    told = any(
-        stored.chunk["type"] == "step_committed" and stored.chunk.get("step_count") == rewind_to for stored in kept
+    announced = any(
+        stored.chunk["type"] == "step_committed" and stored.chunk.get("step_count") == rewind_to for stored in found
     )
-    announces = rewind_to > 0 and not told and committed is not None
-    if not dropped and not announces:
+    unannounced = None if announced or rewind_to == 0 or _is_older(committed, info) else committed
+    if not dropped and unannounced is None:
         return ReadyStream(True, info.latest_sequence)
-    if announces and committed is not None:
+    if unannounced is not None:
         async with await streams.create_writer(stream_id, "recovery", "recovery", fence=fence) as writer:
-            await writer.write(as_chunk(_committed_chunk(committed, rewind_to)))
+            await writer.write(as_chunk(_committed_chunk(unannounced, rewind_to)))
     after = await streams.get_stream_info(stream_id)
     return ReadyStream(True, after.latest_sequence if after else 0)
 
 
 async def drop_orphan(store: StateStore, streams: StreamManager, session: SessionState, fence: int) -> bool:
-    """Delete the stream that a process opened for a session that has been deleted; return whether it has been.
+    """Delete the stream of a deleted session; return False if the session still exists.
 
-    The process may have stalled before it opened the stream: the deletion did not find one. A stream that has the name
-    of another session stays.
+    Needed if a process stalls, and opens the stream only after the session was deleted. A stream that also
+    has the id of another session stays.
     """
     for session_id in {session.session_id: None, session.stream_id: None}:
         if await store.session_exists(session_id):
             return session_id != session.session_id
-    with suppress(StreamFenced):  # a session that was created since then has the stream
+    with suppress(StreamFenced):  # the stream belongs to a session created since then
         await streams.delete_stream(session.stream_id, fence=fence)
     return True
 
 
 async def _fenced(streams: StreamManager, stream_id: str, fence: int) -> StreamInfo:
-    """Shut earlier owners out of a stream, made if need be; the stream as it is then.
+    """Raise the fence of a stream, creating it if necessary; return its metadata afterwards.
 
-    One that has expired comes back with its counter.
+    An expired stream is restored with its counter.
     """
-    with suppress(StreamNotActive):  # the fence is raised all the same
+    with suppress(StreamNotActive):  # the fence is raised anyway
         await (await streams.create_writer(stream_id, "recovery", "recovery", fence=fence)).close()
     info = await streams.get_stream_info(stream_id)
     return info or StreamInfo(stream_id, "active", 0, 1, 0)
+
+
+def _is_older(committed: Checkpoint | None, info: StreamInfo) -> bool:
+    """Return whether a stream was reset after a commit: it shows nothing of that step, and need not announce it."""
+    return committed is not None and info.first_sequence > committed.stream_sequence + 1
 
 
 def _committed_chunk(committed: Checkpoint, step_count: int) -> StepCommitted:
@@ -118,7 +125,7 @@ def step_committed_chunk(
     warnings: Sequence[str] = (),
     finish_reason: str | None = None,
 ) -> StepCommitted:
-    """Return the chunk that announces a commit, the writes that were lost in it, and why the model stopped."""
+    """Return the chunk that announces a commit, the writes it lost, and why the model stopped."""
     chunk: StepCommitted = {
         "type": "step_committed",
         "checkpoint_id": checkpoint_id,
@@ -134,8 +141,8 @@ def step_committed_chunk(
     return chunk
 
 
-def shown_again(step: OpenStep) -> list[AnyChunk]:
-    """Return the chunks of an answer that was shown once and then rewound: whole, not in the pieces it came in."""
+def chunks_of_reply(step: OpenStep) -> list[AnyChunk]:
+    """Return the chunks of a reply that was shown once and then rewound: whole, not in its original pieces."""
     chunks: list[AnyChunk] = []
     answer = step.answer
     if answer.get("thinking"):
@@ -152,7 +159,7 @@ def shown_again(step: OpenStep) -> list[AnyChunk]:
 async def announce_branch(
     streams: StreamManager, session: SessionState, branch_id: str, message_count: int, fence: int
 ) -> None:
-    """Tell the readers of a stream that was reset which branch follows."""
+    """Announce the new branch to the readers of a stream that was reset."""
     chunk: BranchSwitched = {
         "type": "branch_switched",
         "branch_id": branch_id,
@@ -166,7 +173,7 @@ async def announce_branch(
 async def close_stream(
     streams: StreamManager, session: SessionState, latest: Checkpoint | None, fence: int, *, rewind: bool = True
 ) -> None:
-    """Announce the end of a session that has ended, as far as its stream does not show it yet, and close the stream.
+    """Announce the end of an ended session, as far as its stream does not show it yet, and close the stream.
 
     `rewind`: drop the chunks of a step that was never committed.
     """
@@ -174,11 +181,11 @@ async def close_stream(
     info = await _opened(streams, stream_id, fence)
     if info is None:
         return
-    kept = [stored.chunk for stored in await streams.get_chunks_from_step(stream_id, step_count)]
-    if rewind and any(chunk.get("step", 0) > step_count for chunk in kept):
+    found = [stored.chunk for stored in await streams.get_chunks_from_step(stream_id, step_count)]
+    if rewind and any(chunk.get("step", 0) > step_count for chunk in found):
         await streams.cleanup_to_step(stream_id, step_count, fence=fence)
-        kept = [chunk for chunk in kept if chunk.get("step", 0) <= step_count]
-    types = {chunk["type"] for chunk in kept if chunk.get("step") == step_count and "sub_session_id" not in chunk}
+        found = [chunk for chunk in found if chunk.get("step", 0) <= step_count]
+    types = {chunk["type"] for chunk in found if chunk.get("step") == step_count and "sub_session_id" not in chunk}
     async with await streams.create_writer(stream_id, "recovery", session.agent_type, fence=fence) as writer:
         if latest is not None and "step_committed" not in types:
             await writer.write(as_chunk(_committed_chunk(latest, step_count)))
@@ -192,8 +199,8 @@ async def close_stream(
         await streams.fail_stream(stream_id, session.error or "failed", fence=fence)
 
 
-async def pause_at_rest(streams: StreamManager, session: SessionState, fence: int) -> None:
-    """Pause the stream of a session that may be resumed, without what it showed of a step that was given up."""
+async def pause_stopped(streams: StreamManager, session: SessionState, fence: int) -> None:
+    """Pause the stream of a session that may be resumed; drop the chunks of an abandoned step."""
     info = await streams.get_stream_info(session.stream_id)
     if info is None or info.status != "active":
         return
@@ -203,8 +210,8 @@ async def pause_at_rest(streams: StreamManager, session: SessionState, fence: in
     await streams.pause_stream(session.stream_id, fence=fence)
 
 
-async def take_back(streams: StreamManager, step: OpenStep | None, session: SessionState, fence: int) -> None:
-    """Let readers have the committed state of a session whose open step is given up; its chunks stay."""
+async def revert_patches(streams: StreamManager, step: OpenStep | None, session: SessionState, fence: int) -> None:
+    """Emit patches that revert an abandoned step to the committed state. The step's chunks stay."""
     patches = step.sequencer.take_back() if step is not None else []
     if step is None or not patches or await _opened(streams, session.stream_id, fence) is None:
         return
@@ -213,7 +220,7 @@ async def take_back(streams: StreamManager, step: OpenStep | None, session: Sess
 
 
 async def _opened(streams: StreamManager, stream_id: str, fence: int) -> StreamInfo | None:
-    """Shut earlier owners out of a stream and make it active; None if there is none, or if it is closed for good."""
+    """Raise the fence of a stream and make it active; None if it does not exist or has ended or failed."""
     if await streams.get_stream_info(stream_id) is None:
         return None
     info = await _fenced(streams, stream_id, fence)

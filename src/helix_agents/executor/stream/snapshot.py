@@ -1,7 +1,7 @@
-"""Snapshot: a session as a chat shows it, read at one moment, with the stream position from which to continue.
+"""Snapshot: a session as a chat shows it, at one moment, with the stream position from which to continue.
 
-What is committed is in the messages and the custom state; what an open step has shown so far is in the chunks after
-`sequence`. So a client that applies those chunks ends with exactly the committed state, also after a rewind.
+Committed data is in the messages and the custom state; what an open step has shown so far is in the chunks after
+`sequence`. So a client that applies those chunks ends with exactly the committed state, even after a rewind.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .leftover import stream_of
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A session and its messages at one moment; reading its stream from `sequence` continues from exactly there.
+    """A session and its messages at one moment; reading its stream from `sequence` continues exactly there.
 
     While a step waits (for an approval, a client tool, a sub-agent), its assistant message comes with the chunks, not
-    with `messages`, as long as the stream still has them. `message_count`: the number of messages up to here, where
-    only the later ones were asked for. `run`: the latest run of the session.
+    with `messages`, as long as the stream still has them. `message_count`: the total number of messages, even if only
+    the later ones were requested. `run`: the latest run of the session.
     """
 
     session: SessionState
@@ -40,8 +40,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 async def take_snapshot(services: Services, session_id: str, *, offset: int = 0) -> Snapshot:
     """Read a session, its messages and its position in the stream.
 
-    One read of the store is enough if the last commit says where in the stream it is. If the stream itself has to be
-    asked, a second look tells whether another commit came in between; then everything is read again.
+    One read of the store is enough if the last commit recorded its stream position. If the stream has to be read, a
+    second read of the session detects a commit in between; then everything is read again.
     """
     wanted: Any = {"offset": offset} if offset >= 0 else {"last": -offset}
     for _ in CONFLICT.attempts():
@@ -61,13 +61,13 @@ async def take_snapshot(services: Services, session_id: str, *, offset: int = 0)
             first = seen.message_count - len(seen.messages)
             shown = seen.messages[: max(0, committed - first)]
             return Snapshot(seen.session, shown, sequence, committed, seen.run)
-    raise StoreUnavailable(f"Session {session_id!r} changes too fast to be read at one moment: try again.")
+    raise StoreUnavailable(f"Session {session_id!r} changes too fast for a consistent read: try again.")
 
 
 async def _replay_from(services: Services, seen: Conversation) -> int | None:
-    """Return the position before the step that was put aside, or None if the stream does not show all of its answer."""
+    """Return the position before the suspended step, or None if the stream does not show its whole reply."""
     session, last = seen.session, seen.messages[-1:]
-    if not last:  # only later messages were asked for
+    if not last:  # only later messages were requested
         last = (await services.store.get_messages(session.session_id, offset=-1, limit=1)).items
     if await stream_of(services.streams, session) is None:
         return None
@@ -76,27 +76,30 @@ async def _replay_from(services: Services, seen: Conversation) -> int | None:
     text = "".join(stored.chunk["delta"] for stored in own if stored.chunk["type"] == "text_delta")
     if not own or not last or last[0]["role"] != "assistant" or last[0]["content"] != text:
         return None
+    shown = {stored.chunk.get("tool_call_id") for stored in own if stored.chunk["type"] != "tool_end"}
+    if not all(call["id"] in shown for call in last[0].get("tool_calls", ())):
+        return None  # the stream was reset since then
     return chunks[0].sequence - 1
 
 
 async def _position(services: Services, seen: Conversation) -> int:
-    """Return the stream position of a last commit that ended no step."""
+    """Return the stream position of a last commit that did not end a step."""
     session, latest, run = seen.session, seen.checkpoint, seen.run
     info = await stream_of(services.streams, session)
     if latest is not None and latest.kind == "aside":
         if info is not None and session.status in SESSION_TERMINAL:
-            return info.latest_sequence  # it failed while it waited, and its patches were taken back since
+            return info.latest_sequence  # it failed while it waited, and its patches were reverted since
         return latest.stream_sequence
-    # The last commit claimed a turn, which records no position: the turn starts where its run does.
+    # The last commit claimed a turn and records no position: the turn starts where its run does.
     if info is None:
         return 0
     if info.status in ("ended", "failed") or run is None:
-        return info.latest_sequence  # the stream is that of the turn before, and about to be reset
+        return info.latest_sequence  # the stream is the previous turn's, about to be reset
     return max(run.start_sequence, info.first_sequence - 1)
 
 
 class SessionView:
-    """Made by `AgentExecutor.watch`: enter it to take the snapshot, iterate over it for what comes after."""
+    """Returned by `AgentExecutor.watch`: enter it to take the snapshot, iterate over it for the chunks after it."""
 
     def __init__(self, services: Services, session_id: str) -> None:
         self._services = services
@@ -132,12 +135,12 @@ class SessionView:
 
     @property
     def messages(self) -> list[Message]:
-        """The conversation by then; the assistant message of a step that waits comes with the chunks."""
+        """The messages at that time; the assistant message of a waiting step comes with the chunks."""
         return self._entered.messages
 
     @property
     def sequence(self) -> int:
-        """The place in the stream by then: what is iterated over comes after it."""
+        """The stream position at that time; iterating continues after it."""
         return self._entered.sequence
 
     def __aiter__(self) -> RunChunks[StoredChunk]:

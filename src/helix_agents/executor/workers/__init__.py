@@ -4,7 +4,7 @@ from .claimable import SkippedSessions, due_sessions
 from .pool import WorkerInfo, WorkerPool, list_workers
 from .stats import recovered_today
 from .stepper import Stepper, Ticket
-from .wakeup import ring
+from .wakeup import wake_workers
 
 __all__ = [
     "WorkerPool",
@@ -15,5 +15,5 @@ __all__ = [
     "due_sessions",
     "SkippedSessions",
     "recovered_today",
-    "ring",
+    "wake_workers",
 ]

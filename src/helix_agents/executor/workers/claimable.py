@@ -1,7 +1,7 @@
-"""Sessions that are due: the walk over `list_claimable`, and what a worker does with each.
+"""Find due sessions page by page (`list_due`) and continue or close each.
 
-Not every worker may continue what comes first: it may belong to an engine, to a user whose limit is reached, or be
-broken. So a walk goes on page by page, and remembers what it skipped.
+A worker may not continue every session it finds: one may belong to an engine, one to a user whose limit is reached, and
+one may be broken. So a scan reads on page by page and caches what it skipped.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .stats import note_recovered
 logger = get_logger("helix_agents.executor")
 
 MAX_PAGES = 10
-"""How far one walk goes: past 2,000 sessions."""
+"""Pages per scan: 2,000 sessions."""
 MAX_REMEMBERED = MAX_PAGES * MAX_PAGE
 
 
 async def due_sessions(services: Services, agent_types: Sequence[str]) -> AsyncGenerator[SessionState, None]:
-    """Yield the sessions of these types that a worker can continue, start or close now."""
+    """Yield the sessions of these types that a worker can start, continue or close now."""
     now, cursor = services.clock(), None
     for _ in range(MAX_PAGES):
         page = await services.store.list_due(now, agent_types=agent_types, limit=MAX_PAGE, cursor=cursor)
@@ -42,7 +42,7 @@ async def due_sessions(services: Services, agent_types: Sequence[str]) -> AsyncG
 
 
 class SkippedSessions:
-    """Remembers sessions that are not for this process until they change: most are still due at the next walk."""
+    """Caches sessions that this process must skip, by version, so that the next scan skips them without a read."""
 
     def __init__(self) -> None:
         self._versions: OrderedDict[str, int] = OrderedDict()
@@ -51,7 +51,7 @@ class SkippedSessions:
         return self._versions.get(session.session_id) == session.version
 
     def add(self, session: SessionState) -> None:
-        """Skip this session as it is now."""
+        """Skip this session until its version changes."""
         self._versions[session.session_id] = session.version
         if len(self._versions) > MAX_REMEMBERED:
             self._versions.popitem(last=False)
@@ -68,18 +68,19 @@ class Recovery:
         self._skipped = SkippedSessions()
 
     def types(self, agents: Iterable[str]) -> list[str]:
-        """Return the types of sessions that workers who know these agents look for: theirs, and the library's own."""
+        """Return the session types to scan for, given the agents a worker knows: theirs, and the library's own."""
         names = list(agents)
         return [*names, *map(schedule_type, names), *self._outbox.types]
 
     def may_take(self, session: SessionState) -> bool:
-        """Return whether it is worth trying."""
+        """Return False if this process has skipped this version of the session."""
         return session not in self._skipped
 
     async def pick_up(self, session: SessionState, *, worker: str | None = None) -> RunHandle | bool:
-        """Continue or close a session: its run; True if nothing runs here then; False if another process does it.
+        """Continue or close a session. Return the handle of its run, True if nothing is left to run here, or False if
+        this process must skip it, another one was faster, or an error was logged.
 
-        `worker`: the name that the run's record gives to this process.
+        `worker`: the name stored in the run record.
         """
         try:
             if session.session_id.startswith(f"{SCHEDULE}/"):
@@ -94,8 +95,8 @@ class Recovery:
         except (AlreadyRunning, NotResumable, RunLost, SessionNotFound):
             return False  # another process was faster
         except HelixError as error:
-            logger.warning("Cannot continue session %s now: %s", session.session_id, error)
+            logger.warning("Could not continue session %s; workers will retry: %s", session.session_id, error)
             return False
-        if found.seen.standing is Standing.LAPSED:
+        if found.seen.standing is Standing.LEASE_EXPIRED:
             await note_recovered(self._services.streams, session.session_id, self._services.clock())
         return handle or True

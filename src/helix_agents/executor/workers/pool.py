@@ -1,8 +1,9 @@
-"""WorkerPool: workers on nothing but the stores. Sessions are the queue, leases say who works, a stream wakes the idle.
+"""WorkerPool: workers that need only the stores. Sessions are the queue, leases mark owners, a stream wakes idle
+workers.
 
-A pool takes up runs that were submitted or handed over, and those whose process died, up to `at_once`. It looks when
-the bell rings (`bell.py`), when one of its runs ends, and now and then for leases that have lapsed. A worker that dies
-costs its lease: others find its runs.
+A pool picks up runs that were submitted or handed over, and runs whose process died, up to `at_once`. It scans when
+`wakeup.py` wakes it, when one of its runs ends, and when a lease may have expired. If a worker dies, others pick up its
+runs once their leases expire.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from ..handle import RunHandle
 from ..later.schedules import SCHEDULE
 from ..services import Services
 from .claimable import Recovery, due_sessions
-from .wakeup import listen, ring
+from .wakeup import listen, wake_workers
 
 logger = get_logger("helix_agents.executor")
 
-LOOKED_AT = 200
+MAX_UNKNOWN_CHECKED = 200
 WORKERS = "helix/workers/alive"
-"""The stream in which workers say that they are there."""
+"""The stream of worker heartbeats."""
 HEARTBEAT_SECONDS = 10.0
 HEARTBEATS_READ = 500
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
-    """A worker as it described itself last."""
+    """The last heartbeat of a worker."""
 
     name: str
     at_once: int
@@ -49,7 +50,7 @@ class WorkerInfo(msgspec.Struct, frozen=True):
 
 
 class PoolExecutor(Protocol):
-    """What a pool needs of its executor."""
+    """The parts of an executor that a pool uses."""
 
     @property
     def services(self) -> Services: ...
@@ -64,11 +65,12 @@ class PoolExecutor(Protocol):
 
 
 class WorkerPool:
-    """Executes what others submit, in this process: `async with WorkerPool(executor, at_once=8): ...`.
+    """Executes submitted runs in this process: `async with WorkerPool(executor, at_once=8): ...`.
 
-    Leaving the block finishes the steps that are being worked on and hands the rest over to other workers.
-    `per_agent`, `per_user`: at most so many at once of one agent, or of one user, in this pool. `name`: what run
-    records and `list_workers` call it.
+    Leaving the block finishes the steps in progress and hands the rest over to other workers.
+
+    `per_agent`, `per_user`: limits on concurrent runs of one agent or one user in this pool. `name`: identifies the
+    pool in run records and `list_workers`.
     """
 
     def __init__(
@@ -89,28 +91,28 @@ class WorkerPool:
         self._at_once = at_once
         self._per_agent = per_agent
         self._per_user = per_user
-        self._at_work: dict[str, tuple[SessionState, asyncio.Task[None]]] = {}
+        self._active: dict[str, tuple[SessionState, asyncio.Task[None]]] = {}
         self._handles: dict[str, RunHandle] = {}
         self._stopping = False
-        self._bell = asyncio.Event()
-        self._looked = asyncio.Condition()
+        self._wake = asyncio.Event()
+        self._scanned = asyncio.Condition()
         self._idle = False
-        self._strangers: set[str] = set()
+        self._unknown_agents: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def running(self) -> int:
-        """How many runs this pool works on."""
-        return len(self._at_work)
+        """How many sessions this pool is working on."""
+        return len(self._active)
 
     async def __aenter__(self) -> Self:
         if self._tasks:
-            raise InvalidArgument("This pool is at work already: make another one.")
+            raise InvalidArgument("This pool is already running: create another one.")
         streams = self._services.streams
         self._tasks = [
-            asyncio.create_task(listen(streams, self._bell.set), name=f"helix-bell-{self.name}"),
+            asyncio.create_task(listen(streams, self._wake.set), name=f"helix-wakeup-{self.name}"),
             asyncio.create_task(self._work(), name=f"helix-pool-{self.name}"),
-            asyncio.create_task(self._beat(), name=f"helix-heartbeat-{self.name}"),
+            asyncio.create_task(self._write_heartbeats(), name=f"helix-heartbeat-{self.name}"),
         ]
         return self
 
@@ -122,41 +124,41 @@ class WorkerPool:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
         self._stopping = True
-        left = bool(self._at_work)
+        had_active = bool(self._active)
         await self._executor.hand_over(list(self._handles.values()))
-        await asyncio.gather(*(task for _, task in self._at_work.values()), return_exceptions=True)
-        if left:
-            await ring(self._services.streams)
+        await asyncio.gather(*(task for _, task in self._active.values()), return_exceptions=True)
+        if had_active:
+            await wake_workers(self._services.streams)
 
     async def run_until_idle(self) -> None:
-        """Wait until there is nothing left to do for this pool."""
+        """Wait until this pool has nothing left to do."""
         self._idle = False
-        self._bell.set()
-        async with self._looked:
-            await self._looked.wait_for(lambda: self._idle)
+        self._wake.set()
+        async with self._scanned:
+            await self._scanned.wait_for(lambda: self._idle)
 
-    # -- how
+    # -- internals
 
     async def _work(self) -> None:
         while True:
-            self._bell.clear()
+            self._wake.clear()
             try:
-                found = await self._take_what_fits()
+                found = await self._start_due_sessions()
             except HelixError as error:
-                logger.warning("Worker %s cannot look for work now: %s", self.name, error)
+                logger.warning("Worker %s could not scan for work: %s", self.name, error)
                 found = True
-            async with self._looked:
-                self._idle = not found and not self._at_work and not self._bell.is_set()
-                self._looked.notify_all()
+            async with self._scanned:
+                self._idle = not found and not self._active and not self._wake.is_set()
+                self._scanned.notify_all()
             try:
                 async with asyncio.timeout(await self._seconds_to_next()):
-                    await self._bell.wait()
+                    await self._wake.wait()
             except TimeoutError:
                 with suppress(HelixError):
-                    await self._tell_of_strangers()
+                    await self._warn_about_unknown_agents()
 
     async def _seconds_to_next(self) -> float:
-        """Return how long nothing becomes due, at most half a lease: new work rings the bell."""
+        """Return the seconds until the next session is due, at most half a lease: new work wakes the pool anyway."""
         longest, now = self._services.lease_seconds / 2, self._services.clock()
         try:
             due_at = await self._services.store.next_due(now)
@@ -164,31 +166,31 @@ class WorkerPool:
             return longest
         return longest if due_at is None else min(longest, max(0, due_at - now) / 1000)
 
-    async def _take_what_fits(self) -> bool:
-        """Start to work on as many sessions as there is room for; return whether there are any for this pool."""
+    async def _start_due_sessions(self) -> bool:
+        """Start as many due sessions as the limits allow; return whether any are for this pool."""
         names = self._executor.recovery.types(agent.name for agent in self._executor.agents)
-        some = bool(self._at_work)
+        has_work = bool(self._active)
         async with aclosing(due_sessions(self._services, names)) as due:
             async for session in due:
-                if len(self._at_work) >= self._at_once:
+                if len(self._active) >= self._at_once:
                     return True
                 if not self._executor.recovery.may_take(session):
                     continue
-                some = True
-                if session.session_id in self._at_work or not self._has_room(session):
+                has_work = True
+                if session.session_id in self._active or not self._has_room(session):
                     continue
-                task = asyncio.create_task(self._work_on(session), name=f"helix-work-{session.session_id}")
-                self._at_work[session.session_id] = (session, task)
-        return some
+                task = asyncio.create_task(self._execute(session), name=f"helix-work-{session.session_id}")
+                self._active[session.session_id] = (session, task)
+        return has_work
 
     def _has_room(self, session: SessionState) -> bool:
-        others = [other for other, _ in self._at_work.values()]
+        others = [other for other, _ in self._active.values()]
         agents, users = Counter(each.agent_type for each in others), Counter(each.user_id for each in others)
         if self._per_agent is not None and agents[session.agent_type] >= self._per_agent:
             return False
         return self._per_user is None or session.user_id is None or users[session.user_id] < self._per_user
 
-    async def _work_on(self, session: SessionState) -> None:
+    async def _execute(self, session: SessionState) -> None:
         session_id = session.session_id
         try:
             handle = await self._executor.recovery.pick_up(session, worker=self.name)
@@ -198,24 +200,24 @@ class WorkerPool:
                     await self._executor.hand_over([handle])
                 await handle.stopped_here()
             elif not handle:
-                await asyncio.sleep(self._services.poll_seconds)  # another process does it, or it cannot be done now
+                await asyncio.sleep(self._services.poll_seconds)  # another process is faster, or it failed for now
         except HelixError as error:
             logger.warning("Worker %s lost session %s: %s", self.name, session_id, error)
         finally:
             self._handles.pop(session_id, None)
-            self._at_work.pop(session_id, None)
-            self._bell.set()
+            self._active.pop(session_id, None)
+            self._wake.set()
 
-    async def _tell_of_strangers(self) -> None:
-        """Say once of each agent that waits for a worker and is not known here."""
+    async def _warn_about_unknown_agents(self) -> None:
+        """Log a warning once for each agent that has due sessions but is not registered here."""
         known = [agent.name for agent in self._executor.agents]
-        for session in await self._services.store.list_claimable(self._services.clock(), limit=LOOKED_AT):
+        for session in await self._services.store.list_claimable(self._services.clock(), limit=MAX_UNKNOWN_CHECKED):
             name = session.agent_type.removeprefix(f"{SCHEDULE}/")
-            if name not in (*self._executor.recovery.types(()), *known) and name not in self._strangers:
-                self._strangers.add(name)
-                logger.warning("Runs of agent %s wait for a worker; this one (%s) does not know it.", name, self.name)
+            if name not in (*self._executor.recovery.types(()), *known) and name not in self._unknown_agents:
+                self._unknown_agents.add(name)
+                logger.warning("Runs of agent %s are due, but worker %s does not know that agent.", name, self.name)
 
-    async def _beat(self) -> None:
+    async def _write_heartbeats(self) -> None:
         while True:
             try:
                 async with await self._services.streams.create_writer(WORKERS, self.name, "worker") as writer:
@@ -223,12 +225,12 @@ class WorkerPool:
                     data = msgspec.to_builtins(info)
                     await writer.write({"type": "custom", "name": "worker", "data": data, "step": 0})
             except HelixError as error:
-                logger.warning("Worker %s cannot say that it is there: %s", self.name, error)
+                logger.warning("Worker %s could not write its heartbeat: %s", self.name, error)
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
 
 async def list_workers(streams: StreamManager, now: int) -> list[WorkerInfo]:
-    """Return the workers that were there during the last three heartbeats, by name."""
+    """Return the workers with a heartbeat during the last three intervals, by name."""
     info = await streams.get_stream_info(WORKERS)
     if info is None or info.latest_sequence < info.first_sequence:
         return []

@@ -1,7 +1,7 @@
-"""How many runs were taken up after a crash, day by day (UTC): one small stream a day.
+"""Count recovered runs per UTC day, in one small stream a day.
 
-The latest sequence of the stream is the count. It counts for all processes at once and costs the same to ask, however
-many sessions there are. A note that cannot be written is logged and missing from the count.
+The latest sequence of the stream is the count, across all processes; reading it costs the same however many sessions
+there are. A failed write is logged and missing from the count.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ def _stream_of(now: int) -> str:
 
 
 async def note_recovered(streams: StreamManager, session_id: str, now: int) -> None:
-    """Count a run that was taken up after its process died. Never fails."""
+    """Count a run that was recovered after its process died. Never raises."""
     try:
         async with await streams.create_writer(_stream_of(now), "recover", "recover") as writer:
             await writer.write({"type": "custom", "name": "recovered", "data": {"session_id": session_id}, "step": 0})
     except HelixError as error:
-        logger.warning("Cannot count that session %s was recovered: %s", session_id, error)
+        logger.warning("Could not count the recovery of session %s: %s", session_id, error)
 
 
 async def recovered_today(streams: StreamManager, now: int) -> int:
-    """Return how many runs were taken up after a crash since midnight, UTC."""
+    """Return how many runs were recovered since midnight UTC."""
     info = await streams.get_stream_info(_stream_of(now))
     return 0 if info is None else info.latest_sequence

@@ -1,9 +1,8 @@
-"""Stepper: one step of a run at a time, in any process. What a durable engine needs of the executor.
+"""Stepper: executes one step of a run at a time, in any process. The interface for durable engines.
 
-The engine keeps a `Ticket` between two steps: plain data, small, without a word of the conversation. Everything else is
-in the stores. The commit of a step also releases the run, so the next step continues the same run, in any process; only
-if the process that worked on it died is the run taken over, as `resume` would. A process that wakes up too late is
-rejected.
+Between two steps the engine keeps a `Ticket`: plain data, small, without messages. Everything else is in the stores.
+The commit of a step also releases the run, so any process can do the next step of the same run. Only if the process
+that worked on it died is the run taken over, as `resume` would do. A process that wakes up too late is rejected.
 """
 
 from __future__ import annotations
@@ -31,44 +30,46 @@ from ..session.standing import Action, Intent, Seen, Standing
 from ..session.take_over import continue_run, take_over
 from ..starting import Starter
 
-MAX_KEPT_CONVERSATIONS = 256
+MAX_CACHED_SESSIONS = 256
 LEASES_TO_WAIT = 4
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run stands between two steps."""
+    """The position of a run between two steps."""
 
     session_id: str
     agent_type: str
     run_id: str
     version: int
-    """The session's: who comes with a smaller one has missed something."""
+    """The session's version; a ticket with a smaller one is stale."""
     first_step: int
     """How many steps the session had before this turn."""
     steps: int
-    """How many it has now."""
+    """How many steps the session has now."""
     status: SessionStatus = "active"
     output: Json = None
     error: str | None = None
 
     @property
     def done(self) -> bool:
-        """Whether the run has come to rest: it ended, was interrupted, or waits for an answer."""
+        """Whether the run has stopped: it ended, was interrupted, or waits for a response."""
         return self.status != "active"
 
 
-class Kept(NamedTuple):
-    """What this process knows after a step: most often the next one comes here, too, and need not load it again."""
+class CachedSession(NamedTuple):
+    """The state after a step, cached because the next step usually runs in the same process."""
 
     session: SessionState
     run: RunRecord
     messages: list[Message]
-    looked_at: int
-    """When somebody last looked whether the run shall stop."""
+    checked_at: int
+    """When the interrupt flag was last checked."""
+    wrote_at: float
+    """When the step last wrote to the stream, by the event loop's clock."""
 
 
 class SteppedExecutor(Protocol):
-    """What a stepper needs of its executor."""
+    """The parts of an executor that a stepper uses."""
 
     @property
     def services(self) -> Services: ...
@@ -81,10 +82,10 @@ class SteppedExecutor(Protocol):
 
 
 class Stepper:
-    """Starts runs and does single steps of them.
+    """Starts runs and executes them step by step.
 
-    `engine`: the name of the engine that decides where the steps run. Workers and servers on the same stores leave such
-    runs alone until they stop.
+    `engine`: the name of the engine that decides where steps run. Workers and servers on the same stores do not touch
+    its runs until they stop.
     """
 
     def __init__(self, executor: SteppedExecutor, *, engine: str = "stepper") -> None:
@@ -92,33 +93,34 @@ class Stepper:
         self._starter = executor.starter
         self._services = executor.services
         self._engine = engine
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._cached: OrderedDict[str, CachedSession] = OrderedDict()
 
     async def begin(self, agent: Agent | str, input: Input, *, session_id: str | None = None, **options: Any) -> Ticket:
         """Store a run, as `executor.submit` does with the same options. No worker starts it: `step` does.
 
-        With an `idempotency_key` it may be tried again: then it returns where the session stands by now.
+        With an `idempotency_key` the call can be repeated: it then returns the session's current position.
         """
         return await self.look(agent, (await self.submit(agent, input, session_id=session_id, **options)).session_id)
 
     async def submit(
         self, agent: Agent | str, input: Input, *, session_id: str | None = None, **options: Any
     ) -> RunHandle:
-        """Do what `begin` does, and return a handle on the run; with a key that was used before, on that run."""
+        """Do what `begin` does, and return a handle on the run; for a key that was used before, on the run it
+        started."""
         request = read_request(self._runs.known(agent), input, {**options, "session_id": session_id})
         return await self._starter.start(request, released=True, engine=self._engine)
 
     async def look(self, agent: Agent | str, session_id: str) -> Ticket:
-        """Return where a session stands now, whichever process works on it."""
+        """Return the session's current position, whichever process works on it."""
         found = await find(self._services, session_id, agent=self._runs.known(agent))
         return _ticket(found.existing, found.run)
 
     async def step(self, agent: Agent | str, ticket: Ticket, *, retry: bool = False) -> Ticket:
-        """Do one step and return the next ticket. A ticket that is done is resumed if it can be, else returned again.
+        """Do one step and return the next ticket. Resume a ticket that is done if possible, else return it unchanged.
 
-        Raises `AlreadyRunning` if another process works on the run, and `StaleTicket` for a step that has been done.
-        `retry`: this may not be the first try. Then a step that has been done is not an error, and a process that
-        seems to work on the run may be dead: its lease is waited for.
+        Raises `AlreadyRunning` if another process works on the run, and `StaleTicket` if the step has been done.
+        `retry`: this may not be the first try. Then a step that has been done is not an error, and the call waits for
+        the lease of a process that may have died.
         """
         agent = self._runs.known(agent)
         _ensure_ticket(agent, ticket)
@@ -135,9 +137,9 @@ class Stepper:
                 await asyncio.sleep(RESULT.first_seconds)
 
     async def _step(self, agent: Agent, ticket: Ticket, *, retry: bool) -> Ticket:
-        looked_at = self._services.clock()
-        if (known := await self._claim_known(ticket)) is not None:
-            claim, flag, looked_at = known
+        checked_at = self._services.clock()
+        if (known := await self._claim_cached(ticket)) is not None:
+            claim, flag, checked_at = known
         else:
             found, claimed = await self._claim(agent, ticket, retry=retry)
             if claimed is None:
@@ -146,34 +148,37 @@ class Stepper:
         deps = await self._runs.deps_for(agent, claim.session)
         driven = await self._runs.open(agent, claim, deps)
         if flag is not None and flag.run_id == claim.run.run_id:
-            driven.context.stop.request(flag.reason, abort=flag.abort)  # the step may be shorter than a poll of it
+            driven.context.stop.request(flag.reason, abort=flag.abort)  # the step may end before the first poll
         result = await driven.drive(steps=1)
         owned = driven.context.owned
         run = driven.context.run
         if result.status == "active":
-            self._keep(Kept(owned.session, run, owned.messages, looked_at))
+            stream = driven.context.stream
+            self._cache(CachedSession(owned.session, run, owned.messages, checked_at, stream.wrote_at))
         ticket = _ticket(owned.session, run)
         return msgspec.structs.replace(ticket, status=result.status, output=result.output, error=result.error)
 
-    async def _claim_known(self, ticket: Ticket) -> tuple[Claim, InterruptFlag | None, int] | None:
-        """Claim the next step, if this process did the last one and the session has not changed since."""
-        services, kept = self._services, self._kept.pop(ticket.session_id, None)
-        if kept is None or (kept.session.version, kept.run.run_id) != (ticket.version, ticket.run_id):
+    async def _claim_cached(self, ticket: Ticket) -> tuple[Claim, InterruptFlag | None, int] | None:
+        """Claim the next step if this process did the previous one and the session has not changed since."""
+        services, cached = self._services, self._cached.pop(ticket.session_id, None)
+        if cached is None or (cached.session.version, cached.run.run_id) != (ticket.version, ticket.run_id):
             return None
-        flag, looked_at = None, kept.looked_at
-        if services.clock() - looked_at >= services.poll_seconds * 1000:
-            looked_at = services.clock()
+        flag, checked_at = None, cached.checked_at
+        if services.clock() - checked_at >= services.poll_seconds * 1000:
+            checked_at = services.clock()
             flag = await services.store.check_interrupt_flag(ticket.session_id)
         try:
             seen = Seen(Standing.RELEASED, ticket.session_id, ticket.run_id, "active", self._engine)
-            found = Found(kept.session, kept.run, seen, messages=kept.messages)
-            claim = await continue_run(services, found, known=True)
+            found = Found(cached.session, cached.run, seen, messages=cached.messages)
+            is_recent = asyncio.get_running_loop().time() - cached.wrote_at < services.lease_seconds
+            wrote_at = cached.wrote_at if is_recent else None
+            claim = await continue_run(services, found, known=True, wrote_at=wrote_at)
         except (AlreadyRunning, RunLost, SessionNotFound):
-            return None  # then it is worth reading what has happened
-        return claim, flag, looked_at
+            return None  # read what has happened
+        return claim, flag, checked_at
 
     async def _claim(self, agent: Agent, ticket: Ticket, *, retry: bool) -> tuple[Found, Claim | None]:
-        """Claim the run for its next step; None if there is nothing to do."""
+        """Claim the run for its next step; return None if there is nothing to do."""
         services = self._services
         intent = Intent.RESUME if ticket.done else Intent.STEP
         try:
@@ -183,7 +188,7 @@ class Stepper:
         except NotResumable:  # it still waits, or has ended
             return await find(services, ticket.session_id, agent=agent), None
         session, run = found.existing, found.run
-        if run is None or not await self._is_of_its_turn(ticket, run):
+        if run is None or not await self._belongs_to(ticket, run):
             raise StaleTicket(ticket.session_id, "its turn is over")
         if action is Action.CLOSE:
             await close(services, found)
@@ -199,8 +204,8 @@ class Stepper:
         done = session.step_count - ticket.steps
         raise StaleTicket(session.session_id, f"{done} more {'step has' if done == 1 else 'steps have'} been done")
 
-    async def _is_of_its_turn(self, ticket: Ticket, run: RunRecord) -> bool:
-        """Return whether a run is the ticket's, or went on with that one after it had stopped or died."""
+    async def _belongs_to(self, ticket: Ticket, run: RunRecord) -> bool:
+        """Return whether the run is the ticket's, or resumed that one directly or through others."""
         if run.run_id == ticket.run_id:
             return True
         runs = await self._services.store.list_runs(ticket.session_id)
@@ -210,10 +215,10 @@ class Stepper:
             earlier = resumed.get(earlier)
         return earlier is not None
 
-    def _keep(self, kept: Kept) -> None:
-        self._kept[kept.session.session_id] = kept
-        if len(self._kept) > MAX_KEPT_CONVERSATIONS:
-            self._kept.popitem(last=False)
+    def _cache(self, cached: CachedSession) -> None:
+        self._cached[cached.session.session_id] = cached
+        if len(self._cached) > MAX_CACHED_SESSIONS:
+            self._cached.popitem(last=False)
 
 
 def _ticket(session: SessionState, run: RunRecord | None) -> Ticket:
@@ -237,6 +242,6 @@ def _ensure_ticket(agent: Agent, ticket: Ticket) -> None:
         )
     if ticket.agent_type != agent.name:
         raise InvalidArgument(
-            f"The ticket of session {ticket.session_id!r} is for agent {ticket.agent_type!r}, not for {agent.name!r}: "
+            f"The ticket of session {ticket.session_id!r} is for agent {ticket.agent_type!r}, not {agent.name!r}: "
             "pass that agent."
         )

@@ -1,7 +1,7 @@
-"""The bell: a small stream that wakes idle workers when a run is submitted or handed over.
+"""Wake idle workers through a small stream when a run is submitted or handed over.
 
-It carries no work. What there is to do is in the state store; a ring that is lost costs the time until a worker looks
-by itself. Whoever rings does not wait for anybody.
+The stream carries no work: work is in the state store. Best effort: workers also poll, so a lost wake-up only delays
+them.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from ...streams.contract import StreamManager
 
 logger = get_logger("helix_agents.executor")
 
-BELL = "helix/workers"
-"""The id of the stream. It is nobody's session."""
+STREAM_ID = "helix/workers"
+"""The id of the stream. No session has this id."""
 
 
-async def ring(streams: StreamManager) -> None:
-    """Wake the workers. Never fails: they also look by themselves."""
+async def wake_workers(streams: StreamManager) -> None:
+    """Wake idle workers. Never raises: workers also poll."""
     try:
-        async with await streams.create_writer(BELL, "submit", "bell") as writer:
+        async with await streams.create_writer(STREAM_ID, "submit", "wakeup") as writer:
             await writer.write({"type": "custom", "name": "work", "data": None, "step": 0})
     except HelixError as error:
-        logger.warning("Cannot wake the workers now: %s They look by themselves, a little later.", error)
+        logger.warning("Could not notify workers; they will pick up work on their next poll: %s", error)
 
 
 async def listen(streams: StreamManager, wake: Callable[[], None]) -> None:
-    """Call `wake` at every ring, for ever."""
+    """Call `wake` at every wake-up, forever."""
     while True:
         try:
             await _follow(streams, wake)
         except (StreamTruncated, StreamCursorAhead):
             wake()
         except HelixError as error:
-            logger.warning("Cannot hear of new work now: %s", error)
+            logger.warning("Could not wait for new work; retrying: %s", error)
             wake()
             await asyncio.sleep(RECONNECT.longest_seconds)
 
 
 async def _follow(streams: StreamManager, wake: Callable[[], None]) -> None:
-    info = await streams.get_stream_info(BELL)
+    info = await streams.get_stream_info(STREAM_ID)
     if info is None or info.status != "active":
-        await (await streams.create_writer(BELL, "worker", "bell")).close()
-        info = await streams.get_stream_info(BELL)
-    reader = await streams.create_resumable_reader(BELL, from_sequence=info.latest_sequence if info else 0)
+        await (await streams.create_writer(STREAM_ID, "worker", "wakeup")).close()
+        info = await streams.get_stream_info(STREAM_ID)
+    reader = await streams.create_resumable_reader(STREAM_ID, from_sequence=info.latest_sequence if info else 0)
     if reader is None:
         await asyncio.sleep(RECONNECT.longest_seconds)
         return
-    wake()  # what was submitted before the reader stood
+    wake()  # for runs submitted before the reader was open
     try:
         async for _ in reader:
             wake()

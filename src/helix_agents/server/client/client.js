@@ -260,14 +260,13 @@ export class Conversation {
 	#follow() {
 		this.#stream?.close();
 		this.#questions.clear();
-		const onFrame = (/** @type {Frame} */ frame) => this.#frame(frame);
 		const onLink = (/** @type {Link} */ link) => {
 			const status = link instanceof Problem ? link.status : 0;
 			if (status === 410 || status === 416) return this.#startOver();
 			if (link === "live" && this.#link === "lost") this.#read(NEW_MESSAGES);
 			return this.#tell(status === 404 ? "gone" : link);
 		};
-		this.#stream = followStream(this.helix, `stream/${encodeURIComponent(this.id)}?follow=true`, this.#covered, { reopen: true, onFrame, onLink });
+		this.#stream = followStream(this.helix, `stream/${encodeURIComponent(this.id)}?follow=true`, this.#covered, { reopen: true, onFrame: (frame) => this.#frame(frame), onLink });
 	}
 
 	// The stream no longer has what follows our position: read everything again, and follow from there.
@@ -286,9 +285,8 @@ export class Conversation {
 	}
 
 	#chunk(/** @type {number} */ sequence, /** @type {Chunk} */ chunk) {
-		const { type, tool_call_id, tool_name, input } = chunk;
-		const isOwn = !chunk.sub_session_id;
-		if (ASKS[type]) this.#questions.set(callKey(chunk), { ...chunk, kind: ASKS[type], tool_call_id, tool_name, input });
+		const [type, isOwn] = [chunk.type, !chunk.sub_session_id];
+		if (ASKS[type]) this.#questions.set(callKey(chunk), /** @type {any} */ ({ ...chunk, kind: ASKS[type] }));
 		if (type === "tool_start" || type === "tool_end") this.#questions.delete(callKey(chunk));
 		if (isOwn && STARTS.includes(type)) this.#questions.clear();
 		if (isOwn && SETTLES.includes(type)) this.#read(NEW_MESSAGES);
@@ -348,25 +346,22 @@ function addChunk(/** @type {OpenStep} */ open, /** @type {Chunk} */ chunk, /** 
 	}
 }
 
+const copied = (/** @type {any} */ value) => (Array.isArray(value) ? [...value] : { ...value });
+/** Sets an own member, whatever its name, and returns the value. @param {any} target @param {string} key @param {any} value @returns {any} */
+const define = (target, key, value) => Object.defineProperty(target, key, { value, writable: true, enumerable: true, configurable: true })[key];
+
 /** Applies RFC 6902 patches (add, replace, remove); only what changes is copied. `touched` gets the pointers. @param {any} state @param {{ op: string, path: string, value?: any }[]} patches @param {string[]} [touched] */
 export function applyPatch(state, patches, touched = []) {
 	return patches.reduce((before, { op, path, value }) => {
 		const keys = path.split("/").slice(1).map((key) => key.replaceAll("~1", "/").replaceAll("~0", "~"));
-		const parent = keys.slice(0, -1).reduce((each, key) => each?.[key], before);
-		const end = Array.isArray(parent) && keys.at(-1) === "-" ? String(parent.length) : keys.at(-1) ?? "";
-		touched.push(`${path.slice(0, path.lastIndexOf("/") + 1)}${end.replaceAll("~", "~0").replaceAll("/", "~1")}`);
-		return keys.length ? changed(before, [...keys.slice(0, -1), end], op, value) : value;
+		const [last, root] = [keys.pop(), copied(before)];
+		const parent = keys.reduce((each, key) => define(each, key, copied(each[key])), root);
+		const key = Array.isArray(parent) && last === "-" ? String(parent.length) : last;
+		touched.push(key === last ? path : `${path.slice(0, -1)}${key}`);
+		if (key === undefined) return value;
+		if (Array.isArray(parent) && op !== "replace") parent.splice(Number(key), op === "remove" ? 1 : 0, ...(op === "add" ? [value] : []));
+		else if (op === "remove") delete parent[key];
+		else define(parent, key, value);
+		return root;
 	}, state);
-}
-
-/** @param {any} before @param {string[]} keys @param {string} op @param {any} value @returns {any} */
-function changed(before, [key, ...rest], op, value) {
-	const isList = Array.isArray(before);
-	const copy = isList ? [...before] : { ...before };
-	const set = (/** @type {any} */ next) => Object.defineProperty(copy, key, { value: next, writable: true, enumerable: true, configurable: true });
-	if (rest.length) set(changed(copy[key] ?? {}, rest, op, value));
-	else if (isList && op !== "replace") copy.splice(Number(key), op === "remove" ? 1 : 0, ...(op === "add" ? [value] : []));
-	else if (op === "remove") delete copy[key];
-	else set(value);
-	return copy;
 }

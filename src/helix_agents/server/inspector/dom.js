@@ -71,7 +71,7 @@ export function atMost(wait, act) {
 	return ask;
 }
 
-// Runs `act` again after it is done if somebody asked meanwhile, never twice at the same time. Everybody waits for the
+// Runs `act` again after it is done if it was requested in the meantime, never twice at the same time. Everybody waits for the
 // last one.
 export function oneAtATime(act) {
 	let running = null;
@@ -103,7 +103,7 @@ export function eachFrame(draw, wait = 0) {
 	return ask;
 }
 
-// Runs `act` once nobody has asked for a while.
+// Runs `act` once it has not been requested for a while.
 export function after(wait, act) {
 	let timer = 0;
 	const ask = () => { clearTimeout(timer); timer = setTimeout(act, wait); };
@@ -131,7 +131,7 @@ export function keepFocus(node, change) {
 
 export const redraw = (node, ...children) => keepFocus(node, () => put(node, ...children));
 
-// Sets the choices of a select, [value, label] each. One that somebody has open stays open if they are the same.
+// Sets the choices of a select, [value, label] each. One that is open stays open if they are the same.
 export function choices(select, list, value) {
 	const same = select.options.length === list.length && list.every(([id, label], at) => select.options[at].value === id && select.options[at].text === label);
 	if (!same) put(select, list.map(([id, label]) => h("option", { value: id }, label)));

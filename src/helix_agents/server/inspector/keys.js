@@ -1,4 +1,4 @@
-// Keys. A view lays its map on top of the page's; nothing happens while somebody types.
+// Keys. A view lays its map on top of the page's; nothing happens while a person types.
 
 const layers = [];
 

@@ -61,7 +61,7 @@ async function readStats() {
 
 const tell = () => stats.listeners.forEach((act) => act());
 
-// The same view with another query goes on by itself; another view begins anew.
+// The same view with another query continues by itself; another view starts over.
 function route() {
 	const { parts, search } = here();
 	const name = parts[0] === "s" ? "session" : parts[0] ?? "sessions";

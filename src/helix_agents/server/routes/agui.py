@@ -71,7 +71,7 @@ async def agui(call: Call) -> ASGIApp:
 
 
 def _key(given: RunAgentInput) -> str:
-    """Return what identifies a request, so that it runs once although it may be sent again."""
+    """Return the key of a request, so that it runs once even if it is sent again."""
     return f"agui-{hashlib.sha256(encode([given.runId, given.messages]).encode()).hexdigest()}"
 
 

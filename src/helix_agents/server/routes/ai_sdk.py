@@ -77,7 +77,7 @@ def user_messages(messages: list[dict[str, Any]]) -> list[Said]:
 
 
 def _place(stored: Sequence[Message], message: dict[str, Any]) -> int:
-    """Return where a client's message is stored: behind all others if it is not."""
+    """Return the position of a client's message among the stored ones; after all of them if it is not stored."""
     return next((place for place, each in enumerate(stored) if each.get("id") == message.get("id")), len(stored))
 
 

@@ -1,4 +1,4 @@
-"""Routes that change what was said: regenerate, edit, and go back to another branch of a conversation."""
+"""Routes that change a conversation: regenerate, edit, and switch to another branch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Edit(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class BranchItem(msgspec.Struct):
-    """A branch. Those with the same `message_id` part after that message; null: they have different first messages."""
+    """A branch. Branches with the same `message_id` diverge after that message; null: their first messages differ."""
 
     branch_id: str
     message_id: str | None
@@ -43,7 +43,7 @@ class BranchItem(msgspec.Struct):
 
 
 class Branches(msgspec.Struct):
-    """The branches of a conversation, in the order in which they part."""
+    """The branches of a conversation, ordered by where they diverge."""
 
     items: list[BranchItem]
 
@@ -67,7 +67,7 @@ async def edit(call: Call) -> Response:
 
 
 async def _options(call: Call, given: Regenerate | Edit) -> tuple[SessionState, dict[str, Any]]:
-    """Return the session, and what both have in common. Only an agent that clients may start runs."""
+    """Return the session and the options that both routes share. Only agents that clients may start are run."""
     session = await call.session()
     agent = call.context.agent(session.agent_type)
     options = {
@@ -88,7 +88,7 @@ async def branches(call: Call) -> Response:
 
 
 async def switch(call: Call) -> Response:
-    """Bring a branch back, with its state."""
+    """Switch to another branch, and restore its state."""
     session = await call.session()
     branch_id = call.path("branch_id")
     return json_response(

@@ -13,7 +13,7 @@ from ..problems import Problem
 from ..requests import json_response, parse_json, read_bytes
 
 LOGGED_PATH = "/hooks/-"
-"""What a server's access log gets in place of the token."""
+"""What a server's access log shows instead of the token."""
 REFUSALS = {
     "unknown": (404, "not_found", "There is nothing here: /openapi.json lists the routes."),
     "gone": (410, "call_gone", "The session that waited for this result does not exist any more."),
@@ -42,7 +42,8 @@ async def complete(call: Call) -> Response:
 
 
 def _answer(text: bytes, *, is_json: bool) -> dict[str, Any]:
-    """Return a body as an answer: an object with the one member `result` or `error` is one; all else is a result."""
+    """Return a body as an answer: an object whose only member is `result` or `error` is one; anything else is a
+    result."""
     if not text:
         return {"result": None}
     if not is_json:

@@ -167,7 +167,7 @@ async def result(call: Call) -> Response:
 
 
 async def resume(call: Call) -> Response:
-    """Continue a session. Only an agent that clients may start gets a message from one."""
+    """Continue a session. A message is accepted only for an agent that clients may start."""
     message = (await call.body(Resume)).message
     context, session = call.context, await call.session()
     agent = session.agent_type if message is None else context.agent(session.agent_type)
@@ -208,7 +208,7 @@ async def tool_results(call: Call) -> Response:
 
 
 async def _wait_until_stopped(context: ServerContext, session: SessionState, wait_seconds: float) -> Conversation:
-    """Wait until a session is no longer active, or time is up. The stream says when to look at the session."""
+    """Wait until a session is no longer active, or time is up. The stream shows when to check the session."""
     info = await context.streams.get_stream_info(session.stream_id)
     latest = info.latest_sequence if info else 0
     place = StreamPlace(session.session_id, session.stream_id, latest, follow=True, starts_over=True)
@@ -229,7 +229,7 @@ async def _wait_until_stopped(context: ServerContext, session: SessionState, wai
 
 
 def user_messages(message: str | list[dict[str, Any]]) -> str | list[Message]:
-    """Return the messages of a user. A client may send user messages only: other roles belong to the server."""
+    """Return a user's messages. A client may send user messages only: other roles belong to the server."""
     if isinstance(message, str):
         return message
     if not message:

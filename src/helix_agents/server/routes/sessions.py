@@ -206,7 +206,7 @@ async def messages(call: Call) -> Response:
 async def _client_messages(
     context: ServerContext, session: SessionState, form: Literal["ag-ui", "ai-sdk"]
 ) -> dict[str, Json]:
-    """Return the whole conversation, with the calls of an open step and what is known of them."""
+    """Return the whole conversation, with the calls of an open step and their known results."""
     services = context.executor.services
     stored = [*(await context.store.get_messages(session.session_id, limit=None)).items]
     stored += await _finished_calls(context.store, session)
@@ -323,7 +323,7 @@ async def get_checkpoint(call: Call) -> Response:
 
 
 async def snapshot(call: Call) -> Response:
-    """Return what a client renders first, read at one point in time."""
+    """Return what a client renders first, from one snapshot."""
     query = read_query(call.request, SnapshotQuery)
     session = await call.session()
     taken = await take_snapshot(call.context.executor.services, session.session_id, offset=query.offset)
@@ -353,7 +353,7 @@ async def fork(call: Call) -> Response:
 
 
 async def restore(call: Call) -> Response:
-    """Take a session back to one of its checkpoints."""
+    """Restore a session to one of its checkpoints."""
     given = await call.body(Restore)
     session = await call.session()
     restored = await call.context.executor.restore(session.session_id, given.checkpoint_id, user_id=session.user_id)
@@ -361,7 +361,7 @@ async def restore(call: Call) -> Response:
 
 
 async def change(call: Call) -> Response:
-    """Change the title, tags and metadata of a session, also while a run works on it."""
+    """Change the title, tags and metadata of a session, even during a run."""
     given = await call.body(Change)
     seen = await call.session()
     store = call.context.store

@@ -1,4 +1,4 @@
-"""Routes about the server itself: agents, health, pending calls, figures."""
+"""Routes about the server itself: agents, health, pending calls, statistics."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class WaitingQuery(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """The server is well."""
+    """The response of a healthy server."""
 
     status: str
     backend: str
 
 
 class Stats(msgspec.Struct):
-    """Figures about all sessions. `approximate` names those that are not exact."""
+    """Statistics about all sessions. `approximate` names those that are not exact."""
 
     by_status: dict[SessionStatus, int]
     waiting: int

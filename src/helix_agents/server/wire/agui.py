@@ -1,8 +1,8 @@
 """Chunks as AG-UI events: a pure function of the chunks of a turn that can be joined anywhere.
 
-One encoder serves one connection. It opens and closes what AG-UI pairs. To join in the middle, give it the chunks
-before and drop what it returns; `begin` then opens again what is open there. It applies the patches to the state, for
-the snapshots that AG-UI needs before a change. It knows no session and no socket.
+One encoder serves one connection. It opens and closes the paired events of AG-UI. To join in the middle, feed it the
+earlier chunks and drop what it returns; `begin` then reopens what is open at that point. It applies the patches to the
+state, for the snapshots that AG-UI needs before a change. It knows neither sessions nor sockets.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ OUTCOME_SCHEMA: dict[str, Json] = {
     "properties": {
         "happened": {
             "type": ["boolean", "null"],
-            "description": "Whether the call took effect. With false it runs; null: nobody knows.",
+            "description": "Whether the call took effect. With false it runs; null: unknown.",
         },
         "result": {"description": "With happened: true, what the call returned."},
         "reason": {"type": "string"},
@@ -125,6 +125,10 @@ class AgUiEncoder:
             case {"type": "run_started" | "run_resumed" | "output" | "error"}:
                 return []  # the start, the result and the error of the run have events of their own
         return [{"type": "RAW", "event": chunk, "source": "helix"}]
+
+    def ask(self, chunk: Chunk) -> list[Event]:
+        """Return the events for the call of a question that the stream may not have; none if it has."""
+        return self.chunk(chunk)
 
     def end(self, name: str, data: dict[str, Json]) -> list[Event]:
         """Return the events for the final event of a feed (`feed.Event`)."""
@@ -285,7 +289,7 @@ def _owner_of(opener: Event) -> Event:
 
 
 def _place(chunk: Chunk) -> str:
-    """Return the id of the message that a chunk belongs to: as a rule the one under which it is going to be stored."""
+    """Return the id of the message that a chunk belongs to, usually the one under which it will be stored."""
     number: Any = chunk.get("sub_step", chunk.get("step", 0))
     return message_id(step_id(chunk.get("agent_id", "run"), number))
 
@@ -311,7 +315,8 @@ def _result(call: str, chunk: Chunk, who: Event) -> Event:
 
 
 def interrupt(question: dict[str, Json]) -> Event:
-    """Return a pending call as an interrupt. A question to a person has its own id: a late answer hits no other."""
+    """Return a pending call as an interrupt. A question to a person has its own id, so that a late answer reaches no
+    other question."""
     reason, schema = INTERRUPTS[question["kind"]]
     event = {
         "id": question["approval_id"] or question["tool_call_id"],

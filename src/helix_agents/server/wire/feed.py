@@ -1,7 +1,7 @@
 """Feed: what a client of a session's stream gets, in order, over any protocol: open, chunks, the final event.
 
-The executor's `Follower` reads; a feed turns what it reads into events. It knows no bytes (`framing.py`), and of users
-only that its session must stay the one it was opened for.
+The executor's `Follower` reads; a feed turns what it reads into events. Bytes are up to `framing.py`. It knows
+nothing about users, except that its session must stay the one it was opened for.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Literal, NamedTuple
 
+from ...chunks import Chunk
 from ...codec import Json
 from ...errors import SessionNotFound, StoreError, StreamCursorAhead, StreamTruncated
-from ...executor import AgentExecutor, Follower, StreamPlace, all_waiting, stream_of
+from ...executor import AgentExecutor, Follower, StreamPlace, all_waiting, open_requests, stream_of
 from ...failures import DELETED_REASON
 from ...safe_text import get_logger
 from ...streams.contract import StreamOutcome
@@ -27,10 +28,15 @@ EventName = Literal["open", "end", "fail", "pause", "truncated", "gone"]
 
 
 class Event(NamedTuple):
-    """Anything but a chunk."""
+    """Anything but a chunk.
+
+    `asks`: the chunks that ask the questions of a session that waits, for formats that take them from the stream. It
+    does not have them if the branch, or the checkpoint, of the questions has come back.
+    """
 
     name: EventName
     data: dict[str, Json]
+    asks: tuple[Chunk, ...] = ()
 
 
 class Chunks(NamedTuple):
@@ -172,7 +178,8 @@ async def final_event(executor: AgentExecutor, seen: SessionState, outcome: Stre
 
 async def _pause(executor: AgentExecutor, session: SessionState) -> Event:
     waits = await all_waiting(executor.services.store, session, executor.services.clock())
-    return Event("pause", {"status": session.status, "suspended": [as_question(wait) for wait in waits]})
+    data: dict[str, Json] = {"status": session.status, "suspended": [as_question(wait) for wait in waits]}
+    return Event("pause", data, tuple(open_requests(session, executor.services.clock())))
 
 
 def as_question(pending: PendingClientToolCall) -> dict[str, Json]:

@@ -34,6 +34,9 @@ class TurnEncoder(Protocol):
     def chunk(self, chunk: Chunk) -> list[dict[str, Any]]:
         """Return the events for one chunk."""
 
+    def ask(self, chunk: Chunk) -> list[dict[str, Any]]:
+        """Return the events for a question that the stream may not have; none if it has."""
+
     def end(self, name: str, data: dict[str, Json]) -> list[dict[str, Any]]:
         """Return the events for the final event of a feed."""
 
@@ -46,7 +49,7 @@ class Framing(NamedTuple):
 
 
 class Translation:
-    """A feed through a turn's encoder. The encoder only learns from the chunks up to `from_sequence`."""
+    """Sends a feed through a turn's encoder. The encoder only reads the chunks up to `from_sequence`."""
 
     def __init__(self, encoder: TurnEncoder, framing: Framing, *, from_sequence: int) -> None:
         self.headers = framing.headers
@@ -62,7 +65,9 @@ class Translation:
         if isinstance(item, FeedEvent):
             if item.name == "open":
                 return b"" if self._from_sequence else self._begin()
-            return self._begin() + _frames(self._encoder.end(item.name, item.data)) + self._last
+            start = self._begin()
+            asked = [event for chunk in item.asks for event in self._encoder.ask(chunk)]
+            return start + _frames([*asked, *self._encoder.end(item.name, item.data)]) + self._last
         return self._chunks(item)
 
     def _chunks(self, item: Chunks) -> bytes:
@@ -149,7 +154,7 @@ async def translated(
 
 
 async def state_at(store: StateStore, session: SessionState, step_count: int) -> Json:
-    """Return custom state after so many steps: what a turn started with."""
+    """Return custom state after this many steps: the state at the start of a turn."""
     offset = 0
     while True:
         page = await store.list_checkpoints(session.session_id, limit=MAX_CHECKPOINTS, offset=offset)

@@ -18,9 +18,11 @@ IN_A_STEP = frozenset(
     {"text_delta", "thinking", "tool_arg_delta", "tool_start", "tool_approval_request", "client_tool_request"}
 )
 
+ASKS = frozenset({"tool_approval_request", "client_tool_request", "tool_outcome_request"})
+
 
 def reply_id(session_id: str, user_message_count: int) -> str:
-    """Return the id of the message that replies to the last of so many user messages, live and in the history."""
+    """Return the id of the reply to the last of this many user messages, both live and in the history."""
     return f"{session_id}-{user_message_count}"
 
 
@@ -39,11 +41,13 @@ class UiMessageEncoder:
         self._text: str | None = None
         self._thought: str | None = None
         self._calls: dict[str, Part] = {}
-        """Calls without an outcome, each as the part that shows it again."""
+        """Calls without an outcome, each as the part that repeats it."""
         self._started: set[str] = set()
         self._settled: set[str] = set()
         self._inputs: dict[str, Part] = {}
-        """Calls of the open step with an outcome, in case there is another one."""
+        """Calls of the open step that have an outcome, in case it is corrected."""
+        self._asked: set[str] = set()
+        """Calls whose question is shown."""
 
     def begin(self) -> list[Part]:
         """Return the parts that every connection starts with."""
@@ -63,11 +67,17 @@ class UiMessageEncoder:
         """Return the parts for one chunk."""
         if isinstance(chunk.get("sub_session_id"), str):
             return [{"type": "data-helix-subagent", "data": chunk, "transient": True}]
+        if chunk["type"] in ASKS:
+            self._asked.add(chunk["tool_call_id"])
         parts: list[Part] = []
         if chunk["type"] in IN_A_STEP and not self._in_step:
             self._in_step = True
             parts.append({"type": "start-step"})
         return parts + self._parts(chunk)
+
+    def ask(self, chunk: Chunk) -> list[Part]:
+        """Return the parts for a question that the stream may not have; none if it has."""
+        return [] if chunk["tool_call_id"] in self._asked else self.chunk(chunk)
 
     def end(self, name: str, data: dict[str, Json]) -> list[Part]:
         """Return the parts for the final event of a feed."""
@@ -179,10 +189,11 @@ class UiMessageEncoder:
         return [*parts, {"type": "tool-output-error", "toolCallId": call, "errorText": text, "dynamic": True}]
 
     def _rewind(self) -> list[Part]:
-        """Take the open step back: it is shown again from its start."""
+        """Revert the open step: it is shown again from its start."""
         undone = {*self._calls, *self._inputs}
         self._started -= undone
         self._settled -= undone
+        self._asked -= undone
         self._calls.clear()
         if self._can_reset:
             return self._end_step([{"type": "reset-step"}])

@@ -29,7 +29,7 @@ _MEDIA_TYPE = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}(?:; ?[\w-]+=[\w.-]+){0,
 
 
 class BlobStoreBase(BlobStore):
-    """BlobStore on verbs."""
+    """Implements BlobStore on the verbs of a backend."""
 
     def __init__(self, *, max_bytes: int, piece_bytes: int, clock: Clock = system_clock) -> None:
         self.max_bytes = max_bytes
@@ -48,7 +48,7 @@ class BlobStoreBase(BlobStore):
 
     @abstractmethod
     async def _read_pieces(self, space: str, digest: str, first: int, count: int) -> list[bytes]:
-        """Return pieces in order; fewer where some are missing."""
+        """Return pieces in order; fewer if some are missing."""
 
     @abstractmethod
     async def _heads(self, space: str, digests: list[str]) -> list[BlobInfo]:
@@ -56,11 +56,11 @@ class BlobStoreBase(BlobStore):
 
     @abstractmethod
     async def _page(self, space: str, after: str, limit: int) -> list[BlobInfo]:
-        """Return heads with a digest above `after`, by digest."""
+        """Return heads with a digest greater than `after`, sorted by digest."""
 
     @abstractmethod
     async def _remove(self, space: str, digests: list[str] | None, stored_until: int | None) -> int:
-        """Remove heads and pieces, or all of a space, stored until then; return how many heads there were."""
+        """Remove heads and pieces, or a whole space, stored until this time; return how many heads there were."""
 
     @abstractmethod
     async def _renew(self, space: str, info: BlobInfo) -> bool:
@@ -146,7 +146,7 @@ class BlobStoreBase(BlobStore):
     # -- how
 
     async def _renewed(self, space: str, digests: Sequence[str]) -> dict[str, BlobInfo]:
-        """Renew those blobs that the space has, so that a deletion of an earlier incarnation spares them; return their
+        """Renew the blobs that the space has, so that deleting an earlier incarnation leaves them; return their
         digests."""
         found = {}
         for info in await self._heads(space, [*digests]) if digests else []:

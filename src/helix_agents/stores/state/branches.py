@@ -1,4 +1,4 @@
-"""The branches of a conversation: which part where, and what has to move to get from one to another. Pure.
+"""The branches of a conversation: where each starts, and what must move to switch from one to another. Pure.
 
 A session stores one conversation: the path from the first message to the last. Whenever it goes back and continues
 otherwise, the end of the path is put aside under the id of a branch, and another end grows in its place. Wherever
@@ -28,7 +28,7 @@ class _About(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is stored about a branch."""
 
     number: int
-    """The checkpoint after which it parts from its siblings."""
+    """The checkpoint after which it diverges from its siblings."""
     kept: int
     """How many messages it shares with them."""
     message_id: str | None
@@ -37,11 +37,11 @@ class _About(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many messages the conversation had when the branch was put aside."""
     shelved: bool = False
     inside: str | None = None
-    """The shelved branch inside which this one parts from its siblings."""
+    """The shelved branch inside which this one diverges from its siblings."""
 
     @property
     def parts_at(self) -> tuple[int, int]:
-        """The position at which it parts: later ones compare as greater."""
+        """The position at which it diverges: later positions compare as greater."""
         return self.number, self.kept
 
 
@@ -61,7 +61,7 @@ class BranchTree:
         self._states: dict[str, str] = {}
 
     def listed(self, message_count: int) -> list[Branch]:
-        """Return all branches, in the order in which they part; `message_count` is that of the session."""
+        """Return all branches, ordered by where they diverge; `message_count` is the session's."""
         return [
             Branch(branch_id, row.message_id, self._length(row, message_count), row.created_at, self._is_active(row))
             for branch_id, row in sorted(self._rows.items(), key=lambda pair: (pair[1].parts_at, pair[1].created_at))
@@ -70,7 +70,8 @@ class BranchTree:
     def leave(
         self, point: BranchPoint, number: int, leaving: Leaving, *, parted_at: int, now: int, spare_id: str
     ) -> tuple[BranchChanges, str | None]:
-        """Go back to a point, for a new branch to start there; return the changes and the branch that is active then.
+        """Return to a point so that a new branch can start there; return the changes and the branch that is then
+        active.
 
         An end without messages is not worth keeping: it is dropped, and no branch is made. `parted_at`: when the end
         that is left began to grow. `spare_id`: its branch id, if it has none yet.
@@ -90,7 +91,7 @@ class BranchTree:
         return self._changes([BranchMove(number, point.message_count, current)]), point.branch_id
 
     def way_to(self, branch_id: str) -> list[str]:
-        """Return the branches that have to come back, in order, for one to be active; none if it is already.
+        """Return the branches to restore, in order, to make one active; empty if it already is.
 
         Raises `InvalidArgument` for one that does not exist.
         """
@@ -106,7 +107,7 @@ class BranchTree:
         return way
 
     def switch(self, way: Iterable[tuple[str, str]], leaving: Leaving) -> BranchChanges:
-        """Bring branches back one after the other, each with the state it was left in."""
+        """Restore branches one after the other, each with its stored state."""
         moves: list[BranchMove] = []
         for branch_id, state in way:
             row = self._rows[branch_id]
@@ -129,7 +130,7 @@ class BranchTree:
         return BranchChanges(dropped=tuple(self._after((number + 1, -1))))
 
     def _after(self, parts_at: tuple[int, int]) -> list[str]:
-        """Return the branches that part after a position, and those inside them."""
+        """Return the branches that diverge after a position, and those inside them."""
         found = [each for each, row in self._rows.items() if row.inside is None and row.parts_at > parts_at]
         for branch_id in found:  # grows while it is walked
             found += [each for each, row in self._rows.items() if row.inside == branch_id]
@@ -149,7 +150,7 @@ class BranchTree:
         return message_count if row.inside is None else self._rows[row.inside].message_count
 
     def _shelve(self, branch_id: str, leaving: Leaving) -> None:
-        """Put the end of the path aside, with all branches that part in it."""
+        """Put the end of the path aside, with all branches that diverge in it."""
         left = self._rows[branch_id]
         for each, row in self._rows.items():
             if row.inside is None and row.parts_at > left.parts_at:

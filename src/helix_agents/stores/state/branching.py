@@ -1,4 +1,4 @@
-"""Leaving a conversation for another one, and coming back: regenerate, edit and switch, on the verbs of a backend.
+"""Leave a conversation for another branch and return to it: regenerate, edit and switch, on the verbs of a backend.
 
 `branches.py` decides what moves; here it is read, and written as one commit that carries the version it was computed
 from. A refusal means to read again, as for a restore.
@@ -41,7 +41,7 @@ _OF_THE_SESSION = (
 
 
 class BranchingStore(CheckpointingStore):
-    """The part of the state store that leaves conversations and comes back to them."""
+    """The part of the state store that creates and switches branches."""
 
     async def list_branches(self, session_id: str) -> list[Branch]:
         ensure_id(session_id, "session_id")
@@ -104,7 +104,7 @@ class BranchingStore(CheckpointingStore):
         return Committed(made.checkpoint_id, applied.version, applied.message_count, branch_id=active)
 
     async def _fork_row(self, session_id: str, point: BranchPoint, source: StoredSession) -> StoredCheckpoint:
-        """Return the checkpoint of a point. It must be the first one that counts as many messages as stay."""
+        """Return the checkpoint of a point. It must be the first one with as many messages as are kept."""
         row = await self._checkpoint_row(session_id, point.checkpoint_id)
         earlier = await self._read_checkpoints(session_id, 1, source.checkpoint_count - row.number + 1)
         if point.message_count > source.message_count or any(
@@ -161,7 +161,7 @@ class BranchingStore(CheckpointingStore):
 
 
 def on_branch(session: SessionState, fields: SessionState) -> SessionState:
-    """Return the session with the fields of another branch; what belongs to all branches is as it is now."""
+    """Return the session with the fields of another branch; fields that all branches share stay."""
     kept: dict[str, Any] = {name: getattr(session, name) for name in _OF_THE_SESSION}
     return msgspec.structs.replace(fields, **kept)
 

@@ -40,7 +40,7 @@ class PreparedStep(NamedTuple):
 
 
 def staged_call(row: StagedRow) -> StagedCall:
-    """Return the call of a row. Its writes are decoded again, so that no other code can change them."""
+    """Return a staged row as a call. Its writes are decoded again, so that no other code can change them."""
     return StagedCall(row.position, row.kind, row.tool_call_id, row.token, prepare(writes_of(row)))
 
 
@@ -51,7 +51,7 @@ def writes_of(row: StagedRow) -> StepWrites:
 
 
 def prepare_step(step_id: str, calls: Iterable[StagedCall], unstaged: Sequence[StagedCall] = ()) -> PreparedStep:
-    """Return staged calls and those that come with the commit, in the order of the model's message."""
+    """Combine staged calls with those that come with the commit, in the order of the model's message."""
     ordered = sorted(calls, key=_place)
     guard = StagedStep(step_id, tuple([call[1:4] for call in ordered]))
     if unstaged:
@@ -127,7 +127,7 @@ class _Session:
 
 
 class CellCache:
-    """The texts of custom state cells that this store object has seen last, by session."""
+    """The texts of custom state cells as this store object last saw them, by session."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
@@ -162,7 +162,7 @@ class CellCache:
         self._keep(session_id, held, before)
 
     def learn(self, session_id: str, changes: CustomChanges) -> None:
-        """Cache what is known after these changes are stored, including the expected texts."""
+        """Cache the texts that follow from storing these changes, including the expected ones."""
         if changes.replace_all:
             self.forget(session_id)
         held = self._sessions.get(session_id) or _Session()

@@ -107,7 +107,7 @@ def plan_merge(ready: PreparedWrites, known: CellTexts, *, in_order: bool = Fals
 
 
 def merge_cells(writes: Sequence[StepWrites], known: CellTexts, *, in_order: bool) -> tuple[CustomChanges, list[str]]:
-    """`plan_merge` of any writes."""
+    """Return the changes and warnings for any writes, like `plan_merge`."""
     base = freeze(_sparse_base(known))
     if in_order:
         (only,) = writes
@@ -149,20 +149,21 @@ def _sparse_base(known: CellTexts) -> dict[str, Json]:
 def _within_the_base(writes: StepWrites, known: CellTexts) -> tuple[StepWrites, list[str]]:
     """Drop writes at a position past the end of a stored list; return the rest, and a warning for each dropped one.
 
-    A sparse base does not show how long a list is: after an append such a position would hit a wrong item.
+    Positions are those of the base. A sparse base does not show how long a list is: after an append such a position
+    would hit a wrong item.
     """
     ops: list[Op] = []
     warnings: list[str] = []
-    grown: set[str] = set()  # keys of stored lists that an earlier one of these writes appended to
+    stored = {key for (key, slot), text in known.items() if slot is None and text == LIST}
     for op in writes.ops:
-        kind, path = _target(op) or ("", ())
-        if not path or (len(path) == 1 and kind in ("replace", "delete")):
-            grown.difference_update(path or tuple(grown))
-        elif len(path) == 1 and kind == "append" and known[CellName(path[0])] == LIST:
-            grown.add(path[0])
-        elif path[0] in grown and path[1:] and known.get(CellName(path[0], path[1])) is None:
-            warnings.append(f"Dropped {kind} {to_pointer(path)}: there is no item {path[1]!r}.")
-            continue
+        match _target(op):
+            case "replace", []:
+                stored.clear()
+            case "replace" | "delete", [key]:
+                stored.discard(key)
+            case kind, [key, slot, *_] as path if key in stored and known[CellName(key, slot)] is None:
+                warnings.append(f"Dropped {kind} {to_pointer(path)}: there is no item {slot!r}.")
+                continue
         ops.append(op)
     return StepWrites(ops, writes.warnings), warnings
 

@@ -39,7 +39,7 @@ from .runs import checked_change
 
 
 class CheckpointingStore(MergingStore):
-    """The part of the state store that goes back to earlier commits."""
+    """The part of the state store that returns to earlier commits."""
 
     async def load_conversation(
         self, session_id: str, *, last: int | None = 50, offset: int | None = None, custom_state: bool = True
@@ -135,7 +135,7 @@ class CheckpointingStore(MergingStore):
         expected_version: int | None,
         owner: Owner | None,
     ) -> Applied:
-        """Make a commit from the session as it is and store it, again and again while other writers are faster.
+        """Build a commit from the current session and store it; repeat while other writers are faster.
 
         Raises `gone` if what it goes back to has gone since it was read. None: there is nothing to do.
         """
@@ -235,7 +235,7 @@ class CheckpointingStore(MergingStore):
 
 
 def at_rest(state: SessionState) -> SessionState:
-    """Return a session that nothing runs: not `active`, but `interrupted`, which can be resumed as well."""
+    """Return a session without a run: `interrupted` instead of `active`, so that it can be resumed."""
     return msgspec.structs.replace(state, status="interrupted") if state.status == "active" else state
 
 

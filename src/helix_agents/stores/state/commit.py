@@ -49,7 +49,7 @@ class CommitRefused(Exception):  # an outcome between base and backend; never re
 
 
 class CellName(NamedTuple):
-    """Where a piece of custom state lives."""
+    """The position of a piece of custom state."""
 
     key: str
     slot: Slot = None
@@ -127,7 +127,7 @@ class CheckpointRow(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Messages and custom state that a new session copies: as of a checkpoint, or (None) as they are now."""
+    """Messages and custom state that a new session copies: as of a checkpoint, or (None) the current ones."""
 
     session_id: str
     incarnation: str
@@ -137,20 +137,20 @@ class Copy(NamedTuple):
 
 
 class BranchMove(NamedTuple):
-    """Put the end of a conversation aside under a branch, and let another one take its place."""
+    """Put the end of a conversation aside as a branch, and restore another one in its place."""
 
     number: int
-    """The checkpoint after which both part. Guard `checkpoint`: it exists, and so do the messages that stay."""
+    """The checkpoint after which both diverge. Guard `checkpoint`: it exists, and so do the messages that are kept."""
     message_count: int
-    """How many messages stay."""
+    """How many messages are kept."""
     shelved: str
     """The branch under which messages, checkpoints, changes of custom state and staged rows are put aside."""
     returned: str | None = None
-    """The branch whose messages, checkpoints, changes and staged rows come back."""
+    """The branch whose messages, checkpoints, changes and staged rows are restored."""
 
 
 class BranchRow(NamedTuple):
-    """What is stored of a branch besides what was put aside. `state` None: as it is stored."""
+    """The stored record of a branch, without its shelf. `state` None: unchanged."""
 
     branch_id: str
     about: str
@@ -158,7 +158,7 @@ class BranchRow(NamedTuple):
 
 
 class BranchChanges(NamedTuple):
-    """Changes of a session's branches, in this order. `dropped`: these go, with what was put aside under them."""
+    """Changes of a session's branches, in this order. `dropped`: branches to delete with their shelves."""
 
     moves: tuple[BranchMove, ...] = ()
     rows: tuple[BranchRow, ...] = ()
@@ -223,7 +223,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """
     messages: tuple[str, ...] = ()
     keep_messages: int | None = None
-    """Drop all messages after this many; checkpoints that counted more count this many from now on."""
+    """Drop all messages after this many; checkpoints that counted more are corrected to this count."""
     custom: CustomChanges = NO_CHANGES
     stage: tuple[str, tuple[StagedRow, ...]] | None = None
     """A step id and the rows to stage for it, one per tool call."""
@@ -236,7 +236,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     Cannot be combined with changes of custom state, which were computed from the state before the restore.
     """
     branches: BranchChanges = NO_BRANCHES
-    """Never with changes of custom state, as with `restore_number`."""
+    """Cannot be combined with changes of custom state, like `restore_number`."""
     run: RunRecord | None = None
     """Insert this run; a turn of 0 becomes the one after that of the latest run. Guard `run`: the id must be free."""
     change_run: RunChange | None = None
@@ -249,7 +249,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Identity(NamedTuple):
-    """The fields that a session keeps for life. A hand-made state need not have the first two."""
+    """The fields of a session that never change. A hand-made state need not have the first two."""
 
     incarnation: str | None
     created_at: int | None

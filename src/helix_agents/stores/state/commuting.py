@@ -35,7 +35,7 @@ class CommutingWrites:
     def __init__(self) -> None:
         self.counters: dict[CellName, int] = {}
         self.reach = 0
-        """No counter was ever further away from where it began."""
+        """The largest distance of any counter from its start."""
         self.append: dict[CellName, list[str]] = {}
         self.values: dict[str, KeyContent] = {}
         """Keys that are set as a whole, by one write each, and that no other write touches."""

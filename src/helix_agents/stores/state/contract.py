@@ -213,11 +213,11 @@ class StateStore(Carrier, RunsAndCheckpoints):
 
     @abstractmethod
     async def list_staged(self, session_id: str, step_id: str) -> list[StagedChanges]:
-        """Return what is staged for a step, in the order of the tool calls."""
+        """Return the staged rows of a step, in the order of the tool calls."""
 
     @abstractmethod
     async def promote_staging(self, session_id: str, step_id: str) -> list[str]:
-        """Merge what is staged for a step into custom state and drop it; return the warnings. *Atomic* (S5)."""
+        """Merge the staged writes of a step into custom state and drop them; return the warnings. *Atomic* (S5)."""
 
     @abstractmethod
     async def discard_staging(
@@ -228,7 +228,7 @@ class StateStore(Carrier, RunsAndCheckpoints):
         expected_version: int | None = None,
         owner: Owner | None = None,
     ) -> int:
-        """Drop what is staged for a step, or for all; returns the number of tool calls. `expected_version` as in S3."""
+        """Drop the staged rows of a step, or all; return the number of tool calls. `expected_version` as in S3."""
 
     # -- composable writes
 
@@ -313,7 +313,7 @@ class StateStore(Carrier, RunsAndCheckpoints):
     async def update_sub_session_ref(
         self, session_id: str, sub_session_id: str, *, owner: Owner | None = None, **changes: Any
     ) -> SubSessionRef:
-        """Change fields of one ref, e.g. `status`, `completed_at`; returns the ref as it is then."""
+        """Change fields of one ref, such as `status` or `completed_at`; return the changed ref."""
 
     @abstractmethod
     async def list_sub_session_refs(self, session_id: str) -> list[SubSessionRef]:
@@ -401,7 +401,7 @@ class StateStore(Carrier, RunsAndCheckpoints):
 
     @abstractmethod
     async def next_due(self, now: int) -> int | None:
-        """Return a moment after `now` before which no further session becomes due by the passing of time alone.
+        """Return a time after `now` before which no further session becomes due merely because time passes.
 
         None if there is no such moment: every open run is due, and nothing waits for a deadline.
         """

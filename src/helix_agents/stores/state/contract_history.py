@@ -1,4 +1,4 @@
-"""The part of the state store's contract about runs, checkpoints, branches, and the read of a whole session."""
+"""The part of the state store's contract about runs, checkpoints, branches, and reading a whole session."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RunsAndCheckpoints(ABC):
     async def load_conversation(
         self, session_id: str, *, last: int | None = 50, offset: int | None = None, custom_state: bool = True
     ) -> Conversation | None:
-        """Load a session, its `last` messages, its latest run and its latest checkpoint, as of one moment.
+        """Load a session, its `last` messages, its latest run and its latest checkpoint, from one snapshot.
 
         One round trip, whatever is asked for. `last=None`: all messages; `offset`: instead, those from that one on.
         Without `custom_state` it is None in the session, which then costs nothing. None if there is no session.
@@ -159,7 +159,8 @@ class RunsAndCheckpoints(ABC):
         owner: Owner | None = None,
         new_epoch: int | None = None,
     ) -> Committed:
-        """Go back to a point of the conversation and continue otherwise (S17). *Atomic.* Raises `CheckpointNotFound`.
+        """Return to a point of the conversation and continue on a new branch (S17). *Atomic.* Raises
+        `CheckpointNotFound`.
 
         Messages, checkpoints, custom state, staging, status and other fields as they are now are put aside as a branch;
         where branches part here already, as the one that is active now. Messages and custom state return to the point;
@@ -182,7 +183,7 @@ class RunsAndCheckpoints(ABC):
         owner: Owner | None = None,
         new_epoch: int | None = None,
     ) -> int:
-        """Put the active branch aside, bring another one back, and return the new version (S17). *Atomic.*
+        """Put the active branch aside, restore another one, and return the new version (S17). *Atomic.*
 
         `append_messages` follow those of the branch. Returns the version as it is, and appends nothing, if the branch
         is active already. Raises `InvalidArgument` for an unknown branch.
@@ -190,4 +191,4 @@ class RunsAndCheckpoints(ABC):
 
     @abstractmethod
     async def list_branches(self, session_id: str) -> list[Branch]:
-        """Return all branches, in the order in which they part. Without any, the conversation never parted."""
+        """Return all branches, ordered by where they diverge; empty if the conversation never branched."""

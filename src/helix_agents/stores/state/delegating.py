@@ -1,4 +1,4 @@
-"""A state store that passes every call on to another one. Subclass it and override what should be different.
+"""A state store that passes every call to another one. Subclass it and override what should differ.
 
 For stores that encrypt, log, cache, count or route: the contract stays that of the store inside. Whatever is not
 overridden is passed on as it was given.
@@ -29,7 +29,7 @@ from .contract import StateStore
 
 
 class DelegatingStateStore(StateStore):
-    """`inner`, under another class."""
+    """Wraps the store `inner`."""
 
     def __init__(self, inner: StateStore) -> None:
         self.inner = inner

@@ -30,7 +30,7 @@ def due_at(session: SessionState, now: int) -> int | None:
 
 
 def _open_deadlines(session: SessionState) -> Iterator[int | None]:
-    """Yield the deadline of each thing that the session waits for; None where there is none."""
+    """Yield the deadline of everything that the session waits for; None if there is no deadline."""
     for call in session.pending_client_tool_calls.values():
         if call.submitted_at is None:
             yield call.deadline_at

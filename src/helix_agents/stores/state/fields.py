@@ -14,24 +14,24 @@ from ...types import SessionState
 
 
 class _Fields(SessionState, frozen=True, omit_defaults=True):
-    """A session that is written without what has its default."""
+    """A session that is encoded without fields that have their defaults."""
 
     request: dict[str, Json] | None = None
 
 
 def fields_to_text(state: SessionState, request: dict[str, Json] | None = None) -> str:
-    """Return the text of a session's fields and of the request."""
+    """Return a session's fields and the request as one JSON text."""
     fields = _Fields(*msgspec.structs.astuple(state))
     left_out = {"custom_state": None, "interrupt_flag": None, "version": 0, "updated_at": 0}
     return encode(msgspec.structs.replace(fields, **left_out, incarnation="", owner_epoch=0, request=request))
 
 
 def fields_from_text(text: str) -> SessionState:
-    """Return the session that `fields_to_text` was given, without what it left out."""
+    """Return the session that was given to `fields_to_text`, without the fields it leaves out."""
     return to_struct(SessionState, decode(text))
 
 
 def recorded_in(text: str) -> tuple[SessionState, dict[str, Json] | None]:
-    """Return the session and the request that `fields_to_text` was given."""
+    """Return the session and the request that were given to `fields_to_text`."""
     members = decode(text)
     return to_struct(SessionState, members), members.get("request")

@@ -1,4 +1,4 @@
-"""Everything that changes custom state by merging: staging, the step commit, promotion, `merge_custom_state`.
+"""All changes of custom state that merge: staging, the step commit, promotion, `merge_custom_state`.
 
 A merge is computed here, from the cells that the writes touch, and stored under the guard that those cells have not
 changed since. This store object caches its own writes, so a commit whose tools ran in this process is one round trip;
@@ -233,7 +233,7 @@ class MergingStore(RunStore):
         custom_state: dict[str, Json] | None,
         unstaged: Sequence[StagedCall] = (),
     ) -> tuple[Applied, list[str]]:
-        """Merge what is staged for the step and `unstaged`, add the result to `blank`, and store it."""
+        """Merge the staged and `unstaged` writes of the step, add the result to `blank`, and store it."""
         session_id = blank.session_id
         if not self._locks.take_if_free(session_id):
             await self._locks.take(session_id)
@@ -294,7 +294,7 @@ class MergingStore(RunStore):
         return prepare_step(step_id, map(staged_call, rows), unstaged)
 
     async def _after_refusal(self, session_id: str, failed: CommitRefused, attempt: int) -> None:
-        """Forget stale cache entries, and wait a little if there are many writers."""
+        """Drop stale cache entries, and wait briefly if there are many writers."""
         self._cells.forget(session_id)
         if attempt > 1:
             await asyncio.sleep(pause_seconds(attempt))

@@ -42,23 +42,23 @@ class Needs(NamedTuple):
     """What must be read of a session, besides its counters, to decide a commit."""
 
     cells: Iterable[CellName]
-    """These cells, one by one."""
+    """Single cells."""
     keys: Iterable[str]
-    """Everything under these keys."""
+    """Keys that are needed with everything under them."""
     everything: bool
-    """Everything under every key."""
+    """Whether everything under every key is needed."""
     lists: Iterable[str]
-    """The key's own cell, and the index after the last item."""
+    """Lists of which the key's own cell and the index after the last item are needed."""
     staged: str | None
-    """Kind, tool call and token of all that is staged for this step."""
+    """The step of which kind, tool call and token of all staged rows are needed."""
     discarded: bool
-    """How many staged rows `discard_step` or `discard_all` drops."""
+    """Whether the number of rows that `discard_step` or `discard_all` drops is needed."""
     run: bool
-    """Whether the id of the run is taken, and the turn of the latest run."""
+    """Whether to read if the run's id is taken, and the turn of the latest run."""
 
 
 class Counters(NamedTuple):
-    """The numbers of a session, and its status."""
+    """The counters of a session, and its status."""
 
     version: int
     message_count: int
@@ -102,7 +102,7 @@ class Seen:
         self.source: Source | None = None
         """The session that a new one copies."""
         self.shelved: tuple[int, int] | None = None
-        """How many checkpoints and messages there are once the last branch that comes back is back."""
+        """The numbers of checkpoints and messages once the last branch is restored."""
         self.cells: dict[CellName, Cell] = {}
         self.keys: dict[str, dict[Slot, Cell]] = {}
         self.lists: dict[str, tuple[str, int]] = {}
@@ -139,7 +139,7 @@ class Plan(NamedTuple):
     """What to write. The rest of a commit (fields, runs, refs, a flag) is written as it is."""
 
     after: Counters
-    """The session's numbers once this is written."""
+    """The session's counters after the write."""
     before: int
     """The number of checkpoints before: `since` of all new cells; retained texts are stored under the next number."""
     first_message: int
@@ -147,7 +147,7 @@ class Plan(NamedTuple):
     cut: bool
     """Whether there are messages after `keep_messages` to drop."""
     recount: bool
-    """Whether checkpoints that counted more messages than are left have to be corrected."""
+    """Whether checkpoints that counted more messages than remain must be corrected."""
     cells: CellPlan | None
     unstage: str | None
     """The step whose staged rows are deleted because they are promoted."""
@@ -291,7 +291,7 @@ def _refusal(commit: Commit, seen: Seen) -> GuardReason | None:
 
 
 def _can_go_back(commit: Commit, session: Counters) -> bool:
-    """Return whether the session still has what the commit goes back to."""
+    """Return whether the session still has the position that the commit returns to."""
     if commit.restore_number is not None and commit.restore_number > session.checkpoint_count:
         return False
     for move in commit.branches.moves[:1]:  # the others part in what the first one brings back
@@ -327,7 +327,7 @@ def _refused_session(commit: Commit, session: Counters, identity: Identity) -> G
 
 
 def _cell_plan(custom: CustomChanges, seen: Seen, number: int) -> CellPlan:
-    """Return the cell changes. `number` is that of the last checkpoint."""
+    """Return the changes to cells. `number`: that of the last checkpoint."""
     plan = CellPlan([], [], [])
     for name, text in custom.set_cells.items():
         _put(plan, name, seen.cells.get(name), text, number)

@@ -1,4 +1,4 @@
-"""Turn a backend's reason for rejecting a write into an error of our tree."""
+"""Translate a backend's reason for rejecting a write into an error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ExplainingStore(StateStoreVerbs):
         raise StoreUnavailable(f"The status of session {commit.session_id!r} changes too fast to be set: try again.")
 
     async def _explain(self, commit: Commit, failed: CommitRefused) -> None:
-        """Turn a refused commit into the error of our tree that says why.
+        """Raise the error that explains a rejected commit.
 
         Returns only if the reason is gone already: the session has left the status that forbade the change.
         """

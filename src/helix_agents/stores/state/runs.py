@@ -143,7 +143,7 @@ def with_run(session_id: str, run: RunRecord | None, now: int) -> RunRecord | No
 
 
 def checked_change(session_id: str, change: RunChange | None, now: int) -> RunChange | None:
-    """Check the change of a run that goes with a write; a run that ends gets the time of its end."""
+    """Check a change of a run that a write carries; a run that ends gets its end time."""
     if change is None:
         return None
     if not (isinstance(change, RunChange) and isinstance(change.seen, RunRecord)):

@@ -89,7 +89,7 @@ class StatusStore(ExplainingStore):
         expected_version: int | None,
         owner: Owner | None,
     ) -> StatusSwapped | StatusConflict:
-        """Swap the status. One that suspends the session is made at the version whose questions were read."""
+        """Swap the status. A suspension is made at the version whose questions were read."""
         for _ in CONFLICT.attempts():
             now, due, version = self._clock(), None, expected_version
             if new in SUSPENDED:

@@ -62,7 +62,7 @@ def ensure_writes(writes: object) -> StepWrites:
 
 
 def _ensure_short_numbers(op: object) -> None:
-    """Reject numbers in the frame of an op that are too long to be named in a warning."""
+    """Reject numbers in an op's path that are too long to be shown in a warning."""
     if not isinstance(op, Mapping):
         return
     path = op.get("path")
@@ -293,7 +293,7 @@ def to_cursor(*place: int | str) -> str:
 
 
 def from_cursor(cursor: str, numbers: int) -> tuple[Any, ...]:
-    """Return what `to_cursor` was given: so many numbers and an id."""
+    """Return the numbers and the id that `to_cursor` was given."""
     try:
         parts: Json = decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         *counts, session_id = parts

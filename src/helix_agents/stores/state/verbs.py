@@ -124,7 +124,7 @@ class StateStoreVerbs(StateStore):
 
     @abstractmethod
     async def _read_session(self, session_id: str, *, custom_state: bool) -> StoredSession | None:
-        """Return the session with its flag, read at one moment; with or without custom state."""
+        """Return the session with its flag, from one snapshot; with or without custom state."""
 
     @abstractmethod
     async def _read_cells(self, session_id: str, names: Iterable[CellName]) -> dict[CellName, str | None] | None:
@@ -134,7 +134,7 @@ class StateStoreVerbs(StateStore):
     async def _read_checkpoint(
         self, session_id: str, checkpoint_id: str | None, *, custom_state: bool
     ) -> tuple[StoredCheckpoint, dict[str, Json] | None] | None:
-        """Return one checkpoint, or the last one, with or without its custom state, read at one moment."""
+        """Return one checkpoint, or the last one, with or without its custom state, from one snapshot."""
 
     @abstractmethod
     async def _read_checkpoints(
@@ -154,7 +154,7 @@ class StateStoreVerbs(StateStore):
     async def _read_conversation(
         self, session_id: str, offset: int | None, *, custom_state: bool
     ) -> StoredConversation | None:
-        """Return the session, its messages from `offset` on (None: none of them), its latest run and its latest
+        """Return the session, its messages from `offset` on (None: no messages), its latest run and its latest
         checkpoint.
 
         Read at one moment, in one round trip. A negative offset counts from the end.

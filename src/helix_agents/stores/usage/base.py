@@ -48,7 +48,7 @@ class UsageFilter(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_from: int | None = None
     timestamp_to: int | None = None
     other_than: str | None = None
-    """An incarnation: entries that have another one."""
+    """An incarnation; matches entries that have another one."""
 
 
 class UsageSums(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,11 +96,11 @@ class UsageStoreBase(UsageStore):
 
     @abstractmethod
     async def _delete(self, session_id: str, include_sub_sessions: bool) -> int:
-        """Remove entries; with those below also the links from and to all of them. *Atomic.*"""
+        """Delete the session's entries; with descendants, also theirs and the links between them. *Atomic.*"""
 
     @abstractmethod
     async def _delete_life(self, session_id: str, incarnation: str) -> int:
-        """Remove the entries of a session that have this incarnation or none."""
+        """Delete the entries of a session that have this incarnation or none."""
 
     # -- the contract
 
@@ -112,7 +112,7 @@ class UsageStoreBase(UsageStore):
         return await self._insert(checked) if checked else 0
 
     def checked(self, entries: Iterable[UsageEntry | Mapping[str, Json]]) -> list[UsageEntry]:
-        """Return entries as they are stored, for a write that carries them."""
+        """Return entries in stored form, for a write that carries them."""
         now = self._clock()
         return [_checked(entry, now) for entry in entries]
 
@@ -139,7 +139,7 @@ class UsageStoreBase(UsageStore):
         return _rollup(await self._sums(session_id, include_sub_sessions))
 
     async def _sums_of_life(self, session_id: str, include_sub_sessions: bool, incarnation: str) -> list[UsageSums]:
-        """Add up only this incarnation of the session, and only the sub-agents that its entries name."""
+        """Sum only this incarnation of the session, and only the sub-agents that its entries name."""
         own = await self.get_entries(session_id, incarnation=incarnation)
         sums = [sums_of(entry) for entry in own]
         if include_sub_sessions:

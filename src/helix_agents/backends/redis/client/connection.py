@@ -33,13 +33,13 @@ Client = Any
 DIRECT_BYTES = 32_768
 MAX_IDLE = 2
 MAX_AT_ONCE = 32
-"""At most this many connections of a pool are in use at a time; later requests wait instead of opening more."""
+"""The most connections of a pool in use at a time; later requests wait instead of opening more."""
 
 _gates: WeakKeyDictionary[Any, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 def _gate_of(pool: Any) -> asyncio.Semaphore:
-    """Return the gate of a pool, shared by all stores that use it."""
+    """Return the semaphore of a pool, shared by all stores that use it."""
     gate = _gates.get(pool)
     if gate is None:
         limit = min(MAX_AT_ONCE, max(1, getattr(pool, "max_connections", MAX_AT_ONCE) // 2))
@@ -48,7 +48,7 @@ def _gate_of(pool: Any) -> asyncio.Semaphore:
 
 
 def packed(command: Command) -> bytes:
-    """Return a command in the protocol's words, by hiredis if it can."""
+    """Encode a command in the wire protocol, with hiredis if it is installed."""
     if _pack is not None:
         return bytes(_pack(tuple(command)))
     words = [word if word.__class__ is bytes else str(word).encode() for word in command]
@@ -56,20 +56,20 @@ def packed(command: Command) -> bytes:
 
 
 class _Cancellation:
-    """Python 3.11's `wait_for`, which redis-py sends with, may swallow a cancellation: this notices and raises it."""
+    """Detects a cancellation that Python 3.11's `wait_for`, which redis-py uses to send, may have swallowed."""
 
     def __init__(self) -> None:
         self._task = asyncio.current_task()
         self._asked = self._task.cancelling() if self._task is not None else 0
 
     def check(self) -> None:
-        """Raise if this task has been cancelled since."""
+        """Raise if this task has been cancelled in the meantime."""
         if self._task is not None and self._task.cancelling() > self._asked:
             raise asyncio.CancelledError
 
 
 async def _send(connection: Any, data: bytes) -> None:
-    """Send a request. Straight to the socket where that is possible: redis-py starts a task for every write."""
+    """Send a request, directly to the socket if possible: redis-py starts a task for every write."""
     writer = getattr(connection, "_writer", None)
     if writer is not None and len(data) < DIRECT_BYTES and not connection.health_check_interval:
         writer.write(data)
@@ -86,7 +86,7 @@ class Link:
         self._connection = connection
 
     async def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Send all, then read one reply for each; a refused command is an exception among the replies."""
+        """Send all commands, then read one reply for each; a rejected command is an exception among the replies."""
         connection = self._connection
         await _send(connection, b"".join(map(packed, commands)))
         replies: list[Any] = []
@@ -98,12 +98,12 @@ class Link:
         return replies
 
     async def one(self, *command: Argument) -> Any:
-        """Send one command; its reply, or its error raised."""
+        """Send one command; return its reply or raise its error."""
         (reply,) = await self.ask([command])
         return checked(reply)
 
     async def transaction(self, commands: Sequence[Command]) -> list[Any] | None:
-        """MULTI, the commands, EXEC; None if something that was watched has changed."""
+        """Run the commands in MULTI and EXEC; return None if a watched key has changed."""
         replies = await self.ask([("MULTI",), *commands, ("EXEC",)])
         for reply in replies[:-1]:
             checked(reply)
@@ -131,7 +131,7 @@ class Node:
 
     @asynccontextmanager
     async def link(self) -> AsyncIterator[Link]:
-        """A connection for exclusive use. It is dropped, not reused, if anything goes wrong on it."""
+        """Yield a connection for exclusive use. It is dropped, not reused, if anything goes wrong on it."""
         connection = await self._take()
         try:
             yield Link(connection)
@@ -144,7 +144,7 @@ class Node:
             await self._give_back(connection)
 
     async def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Return one exchange on any connection."""
+        """Exchange commands and replies once, on any connection."""
         connection = await self._take()
         try:
             return await Link(connection).ask(commands)
@@ -183,12 +183,12 @@ class Node:
             self._gate.release()
 
     async def reconnect(self) -> None:
-        """Close the connections that are not in use: the address may lead to another server by now."""
+        """Close the connections that are not in use, because the address may now lead to another server."""
         await self.let_go()
         await self._pool.disconnect(inuse_connections=False)
 
     async def let_go(self) -> None:
-        """Give all connections back to the pool."""
+        """Return all connections to the pool."""
         idle, self._idle = self._idle, []
         for connection in idle:
             with suppress(Exception):
@@ -204,7 +204,7 @@ _REFUSED_FOR_GOOD = (redis_errors.AuthenticationError, redis_errors.Authorizatio
 
 
 async def _revive(connection: Any) -> None:
-    """Open a connection again that the server has closed while it was idle. Newer pools no longer look."""
+    """Reopen a connection that the server closed while it was idle. Newer pools no longer check for this."""
     reader = getattr(connection, "_reader", None)
     if not connection.is_connected:
         await connection.connect()

@@ -1,4 +1,4 @@
-"""Errors of redis-py, and how they become the library's own."""
+"""Translate errors of redis-py into the library's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ....errors import StoreCorrupt, StoreUnavailable
 
 LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError)
 REFUSED = (redis_errors.ResponseError, redis_errors.BusyLoadingError)
-"""What a server replies that does not do what it was asked for, for now or for good."""
+"""Replies by which a server rejects a command, temporarily or for good."""
 _THEIRS = (TimeoutError, redis_errors.RedisError, redis_errors.RedisClusterException, OSError, EOFError)
 
 
@@ -21,11 +21,11 @@ _REFUSED_FOR_NOW = (
     redis_errors.TryAgainError,
 )
 _IN_A_SCRIPT = "-READONLY "
-"""How a script of Redis 6 fails at its first write, where a replica has taken the master's place."""
+"""How a Redis 6 script fails at its first write if a replica has taken the master's place."""
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether a server has refused a request for now: nothing was done, and the request may be sent again.
+    """Return whether a server rejected a request temporarily: nothing was done, and the request may be sent again.
 
     Another server has the keys, or this one cannot serve them yet, or no longer.
     """
@@ -33,11 +33,11 @@ def is_refusal(error: BaseException) -> bool:
 
 
 class NotReached(redis_errors.ConnectionError):
-    """There is no connection to a server, so nothing was sent to it."""
+    """No connection to a server could be made, so nothing was sent."""
 
 
 class TranslatedErrors:
-    """Turns what a driver raises into our tree. A class: a generator would cost more than some requests."""
+    """Translates what a driver raises. A class, because a generator would cost more than some requests."""
 
     __slots__ = ("_what",)
 

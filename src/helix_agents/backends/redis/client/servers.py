@@ -32,10 +32,10 @@ READS = frozenset(
     {"EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HLEN", "HMGET", "LINDEX", "LLEN", "LRANGE", "SCARD", "SMEMBERS"}
     | {"XRANGE", "ZCARD", "ZCOUNT", "ZRANGEBYLEX", "ZRANGEBYSCORE", "ZREVRANGE", "ZREVRANGEBYLEX", "ZREVRANGEBYSCORE"}
 )
-"""Commands that may be sent again when their reply was lost."""
+"""Commands that may be sent again if their reply was lost."""
 
 _reached: WeakSet[Any] = WeakSet()
-"""Clients whose servers have been reached, by any of the stores that use them."""
+"""Clients whose servers have been reached by any of the stores that use them."""
 
 
 class Patience:
@@ -50,7 +50,7 @@ class Patience:
         self._waits = 0
 
     async def after(self, error: Exception) -> None:
-        """Wait a little before another try. Raise the error if something may have happened, or if time is up."""
+        """Wait briefly before another try. Raise the error if something may have happened, or if time is up."""
         refused = is_refusal(error)
         undone = refused or (isinstance(error, NotReached) and self._servers.were_reached)
         if not undone or time.monotonic() >= self._until:
@@ -63,7 +63,7 @@ class Patience:
 
 
 class Servers:
-    """Where keys live. Made from the caller's client, which it never closes."""
+    """Routes keys to servers, using the caller's client, which it never closes."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -103,7 +103,7 @@ class Servers:
 
     @asynccontextmanager
     async def link(self, key: str) -> AsyncIterator[Link]:
-        """A connection to the server that holds a key. Refusals are the caller's: see `Patience`."""
+        """Yield a connection to the server that holds a key. The caller handles rejections: see `Patience`."""
         patience = Patience(self)
         async with AsyncExitStack() as stack:
             while True:
@@ -121,7 +121,7 @@ class Servers:
                 raise
 
     async def ask(self, key: str, commands: Sequence[Command]) -> list[Any]:
-        """Return one exchange with the server that holds a key. Refusals are the caller's."""
+        """Exchange commands and replies once with the server that holds a key. The caller handles rejections."""
         patience = None
         while True:
             try:
@@ -134,7 +134,7 @@ class Servers:
                 await patience.after(error)
 
     async def run(self, key: str, commands: Sequence[Command], *, atomic: bool = False) -> list[Any]:
-        """Send commands that all belong to the slot of `key`; waits as long as they are refused for now."""
+        """Send commands that all belong to the slot of `key`; wait while they are rejected temporarily."""
         patience, lost = Patience(self), 0
         while True:
             with TranslatedErrors(f"key {key!r}"):
@@ -163,7 +163,8 @@ class Servers:
         return self._client in _reached
 
     async def reconsider(self, error: Exception) -> None:
-        """Look for the server again before the next try: another one may have taken the place of one that refused."""
+        """Find the server again before the next try: another one may have replaced the one that rejected the
+        request."""
         self.suspect()
         if self._single is not None and isinstance(error, redis_errors.ReadOnlyError):
             await self._single.reconnect()
@@ -174,11 +175,12 @@ class Servers:
             _reached.add(self._client)
 
     def suspect(self) -> None:
-        """A server could not be reached: look at a cluster's topology again before the next request."""
+        """Reload a cluster's topology before the next request, because a server could not be reached."""
         self._stale = self._cluster is not None
 
     async def each(self, keyed: Sequence[tuple[str, Command]]) -> list[Any]:
-        """Send commands to wherever their keys live, one exchange per server at the same time; replies in order."""
+        """Send commands to the servers of their keys, one exchange per server, concurrently; return the replies in
+        order."""
         if self._single is not None:
             return await self.run("", [command for _, command in keyed]) if keyed else []
         groups: dict[int, list[int]] = {}
@@ -205,7 +207,7 @@ class Servers:
         return replies
 
     async def new_connection(self) -> Any:
-        """Return a connection of its own, not yet open, for listening; the caller closes it."""
+        """Return a separate connection for listening, not yet open; the caller closes it."""
         if self._single is not None:
             pool = self._client.connection_pool
             made, kwargs = pool.connection_class, pool.connection_kwargs
@@ -235,5 +237,5 @@ class Servers:
 
 
 async def _reload(cluster: Any) -> None:
-    """Have the client read the topology again, without closing what others use."""
+    """Have the client reload the topology without closing connections that others use."""
     await cluster.nodes_manager.initialize()

@@ -1,1 +1,1 @@
-"""Indexes that find sessions: by what they are, and by whether a worker can claim them."""
+"""Indexes that find sessions: by their properties, and by whether a worker can claim them."""

@@ -23,10 +23,10 @@ from .sessions import FRESH_MS, SessionIndex
 
 PAGE = 200
 SPARE = 8
-"""How many entries are read beyond those asked for: some may be wrong."""
+"""How many entries are read beyond the requested ones, because some may be wrong."""
 SEPARATOR = "\x1f"
 WAITS = "due:"
-"""What the members of suspended sessions begin with: those of runs begin with a digit and so come first."""
+"""The prefix of suspended sessions; members of runs start with a digit and so come first."""
 
 
 class Entry(NamedTuple):
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """An entry, its session and its latest run as they are."""
+    """An entry with the current state of its session and latest run."""
 
     entry: Entry
     state: SessionState | None
@@ -72,12 +72,12 @@ class ClaimableIndex:
             await self._servers.one(self._key, "ZREM", self._key, *members)
 
     async def before_change(self, old: RunRecord, new: RunRecord) -> None:
-        """A run is about to be found earlier than before."""
+        """Move a run to an earlier time, before the write that makes it due then."""
         if new.status == "running" and (old.status != "running" or (new.lease_until or 0) < (old.lease_until or 0)):
             await self.enter(new)
 
     async def after_change(self, old: RunRecord, new: RunRecord) -> None:
-        """A run has ended, or is to be found later than before."""
+        """Remove a run that has ended, or move it to a later time."""
         if new.status != "running":
             await self.remove([new])
         elif (new.lease_until or 0) > (old.lease_until or 0):
@@ -115,7 +115,7 @@ class ClaimableIndex:
         return entries[0].due_at if entries else None
 
     async def _rank_after(self, place: ClaimablePlace | None) -> int:
-        """Return how many entries are up to a place: a page begins there, whatever became of the entry itself."""
+        """Return how many entries come up to a position: the page starts there even if that entry is gone."""
         if place is None:
             return 0
         member = f"{place.started_at:016d}:{place.session_id}{SEPARATOR}".encode() + b"\xff"  # after every run's id
@@ -137,7 +137,7 @@ class ClaimableIndex:
             start += size
 
     async def _look(self, entries: list[Entry]) -> list[Looked]:
-        """Return the sessions of these entries as they are, with their latest runs."""
+        """Return the current sessions of these entries, with their latest runs."""
         keys = [SessionKeys(self._prefix, entry.session_id) for entry in entries]
         commands: list[tuple[str, Command]] = []
         for each in keys:
@@ -156,7 +156,7 @@ class ClaimableIndex:
         return looked
 
     async def _correct(self, stale: list[Looked], now: int) -> None:
-        """Move entries that are too early, and remove those that are wrong and not made just now."""
+        """Move entries that are too early, and remove wrong ones unless they were just added."""
         long_ago = _now() - FRESH_MS
         for entry, state, run, due_at in stale:
             is_run = entry.run_id is not None
@@ -178,7 +178,7 @@ class ClaimableIndex:
 
 
 def _claimable(wanted: ClaimableFilter, looked: Looked) -> Claimable | None:
-    """Return the session of an entry, if it is due by that entry and fits."""
+    """Return the session of an entry if that entry makes it due and it matches."""
     entry, state, run, due_at = looked
     place = None if state is None else wanted.place_of(state, run, due_at)
     if state is None or place is None or not wanted.matches(state):
@@ -191,12 +191,12 @@ def _claimable(wanted: ClaimableFilter, looked: Looked) -> Claimable | None:
 
 
 def member_of(run: RunRecord) -> str:
-    """Return a run in the index: text order is the order of their starts."""
+    """Return the index member of a run: members sort by the start of the run."""
     return f"{run.started_at:016d}:{run.session_id}{SEPARATOR}{run.run_id}"
 
 
 def _entries(reply: Any) -> list[Entry]:
-    """Return the reply to a command WITHSCORES: pairs, or a flat list (RESP 2)."""
+    """Parse the reply to a command WITHSCORES: pairs, or a flat list (RESP 2)."""
     pairs = reply if not reply or isinstance(reply[0], list | tuple) else zip(reply[::2], reply[1::2], strict=True)
     return [_entry(member.decode(), int(float(score))) for member, score in pairs]
 

@@ -20,7 +20,7 @@ from .sessions import EXPIRES, SessionIndex
 
 PAGE = 200
 SAMPLE = 200
-"""How many sessions are looked at to count those of a status; fewer are counted exactly."""
+"""How many sessions are read to estimate the count of a status; smaller counts are exact."""
 
 
 class Found(NamedTuple):
@@ -59,7 +59,7 @@ class Listing:
         return page, total if count else None
 
     async def count_by_status(self) -> dict[SessionStatus, int]:
-        """Return what the index holds of each status, less the share that a sample shows to be no longer true."""
+        """Return how many sessions the index has by status, less the share that a sample shows to be outdated."""
         statuses: tuple[SessionStatus, ...] = get_args(SessionStatus)
         return {status: await self._count(status_facet(status)) for status in statuses}
 
@@ -161,7 +161,7 @@ class Listing:
         ]
 
     async def _is_true(self, found: Found) -> bool:
-        """Return whether the session is what the index says; if not, the entry goes."""
+        """Return whether the session has the properties that the index says; if not, remove the entry."""
         if found.state is None:
             entered = await self._index.entered(found.session_id)
             if entered.fresh is None:

@@ -1,4 +1,4 @@
-"""The listing index: sorted sets of sessions by what they are, always a superset of the truth.
+"""The listing index: sorted sets of sessions by property. It may list too many sessions, never too few.
 
 Sessions and index live in different slots of a cluster, so they cannot change together. The order makes up for it: an
 entry is written before the session gets the property it stands for (`announce`), and a reader of an entry looks at
@@ -27,7 +27,7 @@ SWEEP_SIZE = 20
 
 
 class Entered(NamedTuple):
-    """What the index says of a session: its entries, and the last announcement."""
+    """The index's record of a session: its entries, and the last announcement."""
 
     pairs: list[str]
     fresh: str | None
@@ -80,7 +80,7 @@ class SessionIndex:
         await self._runner.run(program)
 
     async def announce_state(self, state: SessionState, *, token: str) -> None:
-        """Enter a session as it is."""
+        """Enter a session under its current facets."""
         facets = [*labels_of(state), status_facet(state.status)]
         await self.announce(
             state.session_id,
@@ -92,7 +92,7 @@ class SessionIndex:
         )
 
     async def entered(self, session_id: str) -> Entered:
-        """Return what the index says of a session now; needed for `forget`."""
+        """Return the current index entries of a session, as `forget` needs them."""
         entry = self.keys.entry(session_id)
         commands = [("SMEMBERS", entry), ("GET", self.keys.fresh(session_id))]
         pairs, fresh = await self._runner.servers.run(entry, commands, atomic=True)
@@ -103,7 +103,7 @@ class SessionIndex:
         await self._remove(session_id, entered.pairs, entered.fresh, whole=True)
 
     async def retract(self, state: SessionState, *, token: str) -> None:
-        """Take back the announcement of a session that was not created after all."""
+        """Remove the announcement of a session that was not created after all."""
         facets = [*labels_of(state), status_facet(state.status)]
         if state.expires_at is not None:
             facets.append(EXPIRES)
@@ -111,7 +111,7 @@ class SessionIndex:
         await self._remove(state.session_id, pairs, token, whole=False)
 
     async def drop(self, session_id: str, pairs: Iterable[tuple[str, int]]) -> None:
-        """Remove entries that are wrong, unless a write is about to make them right."""
+        """Remove wrong entries, unless a write is about to make them right."""
         await self._remove(session_id, [_pair(*each) for each in pairs], None, whole=False)
 
     async def _remove(self, session_id: str, pairs: Sequence[str], fresh: str | None, *, whole: bool) -> None:
@@ -130,7 +130,7 @@ class SessionIndex:
         await self._runner.run(program)
 
     async def settle_status(self, session_id: str, status: str) -> bool:
-        """Before entries under other statuses go: have the session say that only this one is announced."""
+        """Record in the session that only this status is announced, before entries under other statuses are removed."""
         keys = SessionKeys(self._prefix, session_id)
         program = Program(keys.main)
         program.require("status", status, "HGET", keys.main, "status")
@@ -138,7 +138,7 @@ class SessionIndex:
         return not isinstance(await self._runner.run(program), Refused)
 
     async def note_refs(self, session_id: str, referred: Sequence[str]) -> None:
-        """Remember that a session is about to hold refs to others, so that they can be found from there."""
+        """Record that a session is about to hold refs to others, so that it can be found from them."""
         program = Program(self.keys.deadlines)
         for each in referred:
             program.do("SADD", self.keys.referrers(each), session_id)
@@ -146,7 +146,7 @@ class SessionIndex:
         await self._runner.run(program)
 
     async def take_referrers(self, session_id: str, referred: Sequence[str]) -> list[str]:
-        """Return the sessions that may hold a ref to a session that is gone; that, and its own notes, are forgotten."""
+        """Return the sessions that may hold a ref to a deleted session, and drop these records."""
         own = self.keys.referrers(session_id)
         commands: list[Command] = [("SMEMBERS", own), ("DEL", own)]
         commands += [("SREM", self.keys.referrers(each), session_id) for each in referred]

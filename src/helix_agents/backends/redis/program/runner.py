@@ -29,7 +29,7 @@ class Refused(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A program has run: what it counted, how the session's counters stand, and the replies that were asked for."""
+    """The result of a program: its counts, the session's counters, and the requested replies."""
 
     removed: int
     turn: int
@@ -40,12 +40,12 @@ class Done(NamedTuple):
     resumes: int
     messages: int
     sequence: int
-    """That of the last chunk which went along."""
+    """The sequence of the last chunk that was appended."""
     answers: list[Any]
 
 
 class Script:
-    """Lua files of this package, joined to one script: a later one uses what earlier ones define."""
+    """Lua files of this package, joined into one script: each may use what earlier ones define."""
 
     def __init__(self, *parts: str) -> None:
         lua = files(__package__).joinpath("lua")
@@ -53,12 +53,12 @@ class Script:
         self.digest = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
 
-COMMIT = Script("words", "append", "custom_state", "deadline", "guards", "operations")
-STREAM = Script("append", "stream")
+COMMIT = Script("words", "append", "start", "custom_state", "deadline", "guards", "operations")
+STREAM = Script("append", "start", "stream")
 
 
 def is_forbidden(error: Exception) -> bool:
-    """Return whether the server says that scripts are not allowed at all."""
+    """Return whether the server's error means that scripts are not allowed at all."""
     text = str(error)
     if "in script" in text or "script:" in text:
         return False  # a script ran and failed
@@ -81,7 +81,7 @@ async def evaluate(servers: Servers, script: Script, keys: Sequence[str], argume
 
 
 class Runner:
-    """Where programs are run."""
+    """Runs programs."""
 
     def __init__(self, servers: Servers) -> None:
         self.servers = servers

@@ -1,4 +1,4 @@
-"""Changes of streams without scripts: WATCH the meta hash, look, MULTI, EXEC; the same effects as `lua/stream.lua`."""
+"""Change streams without scripts: WATCH the meta hash, read, MULTI, EXEC; the same effects as `lua/stream.lua`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ WHOLE_HEAD = object()
 
 
 class StreamChange:
-    """One attempt at one change: what to queue."""
+    """One attempt at one change: the commands to queue."""
 
     def __init__(self, link: Link, keys: StreamKeys, arguments: dict[str, Any], fields: dict[str, str]) -> None:
         self.commands: list[Command] = []
@@ -87,6 +87,7 @@ class StreamChange:
         self._fenced = arguments["fence"] is not False and fence > arguments["fence"]
         self._refusal = [b"fenced", str(fence).encode()]
         self._raises_fence = arguments["fence"] is not False and fence < arguments["fence"]
+        self._producer = ("", 0)
         self._head = {name: int(fields.get(name, 0)) for name in ("latest", "floor", "kept", "first", "revision")}
 
     async def open(self) -> Any:
@@ -94,35 +95,40 @@ class StreamChange:
             return await self._link.one("HGETALL", self._keys.meta)
         self._raise_fence()
         if self._missing:
-            now, latest = self._a["now"], self._head["latest"]
-            self._queue("DEL", self._keys.chunks, self._keys.producers)
-            self._queue("HDEL", self._keys.meta, "final_output", "error")
-            self._queue("HSETNX", self._keys.meta, "incarnation", self._a["incarnation"])
-            revision = self._head["revision"] + 1 if self._fields else 0
-            fields = {"status": "active", "revision": revision, "latest": latest, "floor": latest, "kept": 0}
-            fields |= {"first": latest + 1, "created_at": now, "updated_at": now}
-            self._set(fields)
-            await self._keep_alive()
+            await self._create(self._a["incarnation"])
         return WHOLE_HEAD if self.commands else await self._link.one("HGETALL", self._keys.meta)
 
-    async def append(self) -> Any:
-        return await self.refusal() or [b"stored", str(await self.store(self._a["chunks"])).encode()]
+    async def _create(self, incarnation: str) -> None:
+        now, latest = self._a["now"], self._head["latest"]
+        self._queue("DEL", self._keys.chunks, self._keys.producers)
+        self._queue("HDEL", self._keys.meta, "final_output", "error")
+        self._queue("HSETNX", self._keys.meta, "incarnation", incarnation)
+        revision = self._head["revision"] + 1 if self._fields else 0
+        fields = {"status": "active", "revision": revision, "latest": latest, "floor": latest, "kept": 0}
+        fields |= {"first": latest + 1, "created_at": now, "updated_at": now}
+        self._set(fields)
+        await self._keep_alive()
 
-    async def refusal(self) -> list[bytes] | None:
-        """Return why an append changes nothing, with the number that goes with the reason."""
+    async def append(self) -> Any:
+        refusal = await self.refusal(self._a["producer"], self._a["counter"])
+        return refusal or [b"stored", str(await self.store(self._a["chunks"])).encode()]
+
+    async def refusal(self, producer: str, counter: int) -> list[bytes] | None:
+        """Return why an append changes nothing, with the number that belongs to the reason."""
+        self._producer = producer, counter
         if self._missing:
             return [b"deleted"]
-        known = await self._link.one("HGET", self._keys.producers, self._a["producer"])
+        known = await self._link.one("HGET", self._keys.producers, producer)
         if known is not None:
-            counter, sequence, _ = known.split(b":")
-            if int(counter) >= self._a["counter"]:
+            last, sequence, _ = known.split(b":")
+            if int(last) >= counter:
                 return [b"stored", sequence]
         if self._fenced:
             return self._refusal
         return None if self._status == "active" else [self._status.encode()]
 
     async def store(self, chunks: list[str], ends: str = "") -> int:
-        """Queue an append, and perhaps the end of the stream; the sequence of the last chunk."""
+        """Queue an append and, if it is the last one, the end of the stream; return the last chunk's sequence."""
         self._add(chunks)
         await self._retain(len(chunks) // 2)
         if ends:
@@ -130,8 +136,9 @@ class StreamChange:
             self._save_status(status, status == "ended" and text, status == "failed" and text)
         else:
             self._save({})
-        remembered = f"{self._a['counter']}:{self._head['latest']}:{self._a['now']}"
-        self._queue("HSET", self._keys.producers, self._a["producer"], remembered)
+        producer, counter = self._producer
+        remembered = f"{counter}:{self._head['latest']}:{self._a['now']}"
+        self._queue("HSET", self._keys.producers, producer, remembered)
         await self._keep_alive()
         return self._head["latest"]
 
@@ -171,17 +178,34 @@ class StreamChange:
         if self._fenced:
             return self._refusal
         self._raise_fence()
+        await self._empty(self._a["marker"], self._a["producer_memory"])
+        return 1
+
+    async def _empty(self, marker: list[str], producer_memory: int) -> None:
         self._queue("DEL", self._keys.chunks)
         self._head |= {"kept": 0, "floor": 0}
-        self._add(self._a["marker"])
+        self._add(marker)
         self._save_status("active", False, False)
         producers = as_fields(await self._link.one("HGETALL", self._keys.producers))
-        oldest = self._a["now"] - self._a["producer_memory"]
         for producer, remembered in producers.items():
-            if int(remembered.rsplit(":", 1)[1]) <= oldest:
+            if int(remembered.rsplit(":", 1)[1]) <= self._a["now"] - producer_memory:
                 self._queue("HDEL", self._keys.producers, producer)
         await self._keep_alive()
-        return 1
+
+    def start_refusal(self, seen: str) -> list[bytes] | None:
+        """Return why a turn cannot start on the stream, which must not have changed since it was read; `seen` is "" if
+        there was none."""
+        if self._fenced:
+            return self._refusal
+        if seen and self._missing:
+            return [b"deleted"]
+        moved = self._fields.get("latest") != seen if seen else bool(self._fields)
+        return [self._status.encode()] if moved else None
+
+    async def start(self, incarnation: str, producer_memory: int, marker: list[str]) -> None:
+        """Queue the start of a turn's stream."""
+        self._raise_fence()
+        await (self._empty(marker, producer_memory) if self._fields else self._create(incarnation))
 
     async def delete(self) -> Any:
         if self._fenced:

@@ -1,4 +1,4 @@
-"""Programs: one atomic write as flat words, in operations that `lua/` and `without_scripts.py` understand.
+"""Programs: one atomic write as a flat list of words, in operations that `lua/` and `without_scripts.py` implement.
 
 A program has guards (conditions with a reason), then writes, in order. Keys are numbered, so that each is sent once,
 and all that can be known beforehand are declared, as a cluster wants. What a commit means in these words is up to
@@ -12,32 +12,30 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ....streams.records import StreamEnd
+from ....streams.records import StreamEnd, StreamStart
 from ..client.connection import Argument
 from ..keys import SessionKeys, StreamKeys
 
 ABSENT: Final = False
-"""What a missing value compares equal to."""
+"""The value that a missing one compares equal to."""
 
 ANYTHING: Final = "?"
-"""What a cell may hold when the writer does not care; no JSON text looks like this."""
+"""Matches any content of a cell; no JSON text looks like this."""
 
 BATCH = 4000
-"""As many words of one command: more do not fit on Lua's stack."""
+"""The most words of one command that fit on Lua's stack."""
 
 MAX_ARGUMENTS = 500_000
-"""Servers take about a million words at once; programs of more travel as one, packed."""
+"""The most arguments of one request: servers accept about a million. Longer programs are packed into one argument."""
 
 _encoder = msgspec.msgpack.Encoder()
 
 
-class AppendWords(NamedTuple):
-    """What a stream must know of an append before it takes any chunks."""
+class StreamWords(NamedTuple):
+    """The arguments that every change of a stream has."""
 
-    producer: str
-    counter: int
     fence: Argument
-    """`""` without one."""
+    """The fence, or `""`."""
     now: int
     expired_before: int
     ttl_ms: int
@@ -53,7 +51,7 @@ class Program:
     def __init__(self, first_key: str) -> None:
         self.keys: list[str] = [first_key]
         self.repeatable = False
-        """Whether it may be sent again when its reply was lost: twice is the same as once."""
+        """Whether it may be sent again if its reply was lost, because running it twice is the same as once."""
         self.header: tuple[Argument, str, str] = ("", "", "")
         self._places: dict[str, int] = {first_key: 1}
         self._guards: list[Argument] = []
@@ -63,8 +61,7 @@ class Program:
 
     @classmethod
     def of_session(cls, keys: SessionKeys, ttl_ms: int) -> Program:
-        """Return a program that writes a session: the script knows the session's main hash and its keys by their
-        places."""
+        """Return a program that writes a session: the script knows the session's keys by position."""
         program = cls(keys.main)
         program.keys = list(keys.of_commit)
         program.header = (ttl_ms, keys.head, keys.tail)
@@ -86,13 +83,14 @@ class Program:
         self._guards += (name, len(words), *words)
 
     def require(self, reason: str, expected: str | int | bool, command: str, key: str, *words: Argument) -> None:
-        """The reply to a command must be exactly this."""
+        """Require that the reply to a command is exactly this value."""
         self._guarded.add(key)
         mode, text = ("absent", "") if expected is ABSENT else ("is", expected)
         self.guard("reply", reason, mode, text, command, self.key(key), *words)
 
     def require_field(self, reason: str, mode: str, expected: Argument, field: str) -> None:
-        """Require that a field of the main hash holds.
+        """Require a condition on a field of the main hash. Modes: it `is` this, `has` this word, is `among` `|these|`,
+        is `below` this number, is `absent`, is `some` text.
 
         Modes: it `is` this, `has` this word, is `among` `|these|`, is `below` this number, is `absent`, is `some` text.
         """
@@ -105,7 +103,7 @@ class Program:
         self._writes += (name, len(words), *words)
 
     def do(self, command: str, key: str, *words: Argument) -> None:
-        """A plain command. One with very many words must be one that can be cut into several."""
+        """Add a plain command. One with very many words must be safe to split into several."""
         if len(words) > BATCH:
             for start in range(0, len(words), BATCH):
                 self.do(command, key, *words[start : start + BATCH])
@@ -113,45 +111,55 @@ class Program:
         self._writes += ("call", len(words) + 2, command, self.key(key), *words)
 
     def create(self, command: str, key: str, *words: Argument) -> None:
-        """An HSET or SADD that may create the key, which then gets the session's deadline."""
+        """Add an HSET or SADD that may create the key, which then gets the session's deadline."""
         for start in range(0, len(words), BATCH):
             self.op("make", command, self.key(key), *words[start : start + BATCH])
 
     def push(self, key: str, items: Sequence[Argument], note: str = "") -> None:
-        """Append to a list. `note`: an entry of the undo log that ends with the length before."""
+        """Append to a list. `note`: an entry of the undo log that ends with the previous length."""
         self._writes += ("push", len(items) + 2, self.key(key), note, *items)
 
     def extend(self, key: str, least_ms: int) -> None:
-        """Let a key live at least so long from now."""
+        """Extend a key's lifetime to at least this long from now."""
         self.op("extend", self.key(key), least_ms)
 
     def follow(self, key: str, other: str) -> None:
-        """Let a key expire with another one, if that exists; after all writes and answers."""
+        """Make a key expire with another one, if that exists; runs after all writes and replies."""
         self.op("follow", self.key(key), self.key(other))
 
     def answer(self, command: str, key: str, *words: Argument) -> None:
-        """Return the reply to this command, after all writes."""
+        """Request the reply to this command, run after all writes."""
         self._writes += ("answer", len(words) + 2, command, self.key(key), *words)
 
-    # -- chunks that go along
+    # -- streams that go along
 
     def append(
-        self, keys: StreamKeys, about: AppendWords, ends: StreamEnd | None, chunks: Iterable[tuple[int, str]]
+        self,
+        keys: StreamKeys,
+        about: StreamWords,
+        producer: tuple[str, int],
+        ends: StreamEnd | None,
+        chunks: Iterable[tuple[int, str]],
     ) -> None:
-        """Append chunks, given as step and text, to a stream of the same slot, unless the stream refuses.
+        """Append chunks, given as step and text, to a stream in the same slot, unless the stream rejects them.
 
-        `ends`: the stream is no longer active after them.
+        `producer`: its id and its counter. `ends`: the stream is no longer active after them.
         """
-        places = [self.key(key) for key in keys]
-        self._streams.append(keys.meta)
-        self._guards += ("stream", len(places) + len(about), *places, *about)
+        self._require_stream("appends", keys, about, *producer)
         words = [word for chunk in chunks for word in chunk]
-        self._writes += (
-            "chunks",
-            len(words) + 1,
-            "" if ends is None else f"{ends.status}={ends.final_output or ends.error or ''}",
-            *words,
-        )
+        self.op("chunks", "" if ends is None else f"{ends.status}={ends.final_output or ends.error or ''}", *words)
+
+    def start(self, keys: StreamKeys, about: StreamWords, start: StreamStart, memory_ms: int) -> None:
+        """Start the stream of a turn in the same slot, unless it has changed since it was read.
+
+        `memory_ms`: how long producers are remembered.
+        """
+        self._require_stream("starts", keys, about, "" if start.latest_sequence is None else start.latest_sequence)
+        self.op("start", start.incarnation, memory_ms, start.marker.step, start.marker.text)
+
+    def _require_stream(self, guard: str, keys: StreamKeys, about: StreamWords, *words: Argument) -> None:
+        self._streams.append(keys.meta)
+        self.guard(guard, *map(self.key, keys), *about, *words)
 
     # -- reading a program
 
@@ -167,7 +175,7 @@ class Program:
         return sorted(self._guarded)
 
     def operations(self) -> Iterator[tuple[str, list[str]]]:
-        """Guards and writes one by one, their words as the server sees them."""
+        """Yield guards and writes one by one, as the server sees them."""
         at, words = 0, [*self._guards, *self._writes]
         while at < len(words):
             last = at + 2 + int(words[at + 1])

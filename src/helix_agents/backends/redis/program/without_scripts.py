@@ -1,4 +1,4 @@
-"""Programs without scripts: WATCH, look, MULTI, write, EXEC; again from the start if anything changed in between.
+"""Run programs without scripts: WATCH, read, MULTI, write, EXEC; start over if anything changed in between.
 
 Every write of a session touches its main hash, so watching that one key is watching the session. `_Attempt` knows the
 operations of `lua/`: what reads there is asked on the watched connection here, what writes there is queued.
@@ -36,7 +36,7 @@ class MultiRunner:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def run(self, program: Program) -> list[Any]:
-        """Return the same reply as that of the script."""
+        """Run a program; return the same reply as the script."""
         lock = self._locks.get(program.keys[0])
         if lock is None:
             lock = self._locks[program.keys[0]] = asyncio.Lock()
@@ -78,14 +78,14 @@ class MultiRunner:
 
 
 class _Attempt:
-    """One attempt: the commands to queue, and what the reply is made of."""
+    """One attempt: the commands to queue, and the parts of the reply."""
 
     def __init__(self, link: Link, program: Program) -> None:
         self.commands: list[Command] = []
         self.answers: list[Command] = []
         self.last: list[Command] = []
         self.channel = ""
-        """Whom to tell of chunks that went along."""
+        """The channel on which to announce appended chunks."""
         self._removed = self._turn = self._moved = 0
         self._link = link
         self._program = program
@@ -98,10 +98,10 @@ class _Attempt:
         self._notes: list[str] = []
         self._refused: str | None = None
         self._skip = self._sequence = 0
-        self._stream_change: StreamChange | None = None
+        self._stream: StreamChange | None = None
 
     async def look(self) -> list[Any] | None:
-        """Read what the operations need to know and queue what they do; the reply if a guard does not hold."""
+        """Read what the operations need and queue their writes; return the reply if a guard does not hold."""
         if self._program.is_session:
             self._main = as_fields(await self._link.one("HGETALL", self._keys[MAIN]))
         for name, words in self._program.operations():
@@ -136,7 +136,7 @@ class _Attempt:
         return reply.decode() if isinstance(reply, bytes) else None if reply is None else str(reply)
 
     async def _length(self, key: str) -> int:
-        """Return the length of a list, as it will be by now."""
+        """Return the length that a list will have at this point of the program."""
         if key not in self._lengths:
             self._lengths[key] = int(await self._link.one("LLEN", key))
         return self._lengths[key]
@@ -203,26 +203,43 @@ class _Attempt:
         if set(await self._beginning_with(self._key(key), beginning)) != set(fields):
             self._refused = reason
 
-    # -- chunks that go along
+    # -- streams that go along
 
-    async def _stream(self, meta: str, chunks: str, producers: str, *words: str) -> None:
+    async def _stream_at(self, meta: str, chunks: str, producers: str, *words: str) -> StreamChange:
         keys = StreamKeys(*map(self._key, (meta, chunks, producers)))
-        producer, counter, fence, *numbers, channel = words
-        now, expired_before, ttl_ms, max_chunks = map(int, numbers)
-        about = {"producer": producer, "counter": int(counter), "fence": int(fence) if fence else False, "now": now}
-        about |= {"expired_before": expired_before, "ttl": ttl_ms, "max_chunks": max_chunks}
+        fence, *numbers, self.channel = words
+        about: dict[str, Any] = dict(
+            zip(("now", "expired_before", "ttl", "max_chunks"), map(int, numbers), strict=True)
+        )
+        about["fence"] = int(fence) if fence else False
         fields = as_fields(await self._link.one("HGETALL", keys.meta))
-        self._stream_change = StreamChange(self._link, keys, about, fields)
-        if refusal := await self._stream_change.refusal():
+        self._stream = StreamChange(self._link, keys, about, fields)
+        return self._stream
+
+    def _refuse_stream(self, refusal: list[bytes] | None) -> None:
+        if refusal is not None:
             reason, detail = [*refusal, b""][:2]
             self._refused = f"stream:{reason.decode()}:{detail.decode()}"
-        self.channel = channel
+
+    async def _appends(self, *words: str) -> None:
+        *about, producer, counter = words
+        change = await self._stream_at(*about)
+        self._refuse_stream(await change.refusal(producer, int(counter)))
+
+    async def _starts(self, *words: str) -> None:
+        *about, seen = words
+        change = await self._stream_at(*about)
+        self._refuse_stream(change.start_refusal(seen))
 
     async def _chunks(self, ends: str, *chunks: str) -> None:
-        change = self._stream_change
-        assert change is not None
-        self._sequence = await change.store(list(chunks), ends)
-        self.commands += change.commands
+        assert self._stream is not None
+        self._sequence = await self._stream.store(list(chunks), ends)
+        self.commands += self._stream.commands
+
+    async def _start(self, incarnation: str, producer_memory: str, *marker: str) -> None:
+        assert self._stream is not None
+        await self._stream.start(incarnation, int(producer_memory), list(marker))
+        self.commands += self._stream.commands
 
     # -- writes to anything
 

@@ -1,4 +1,4 @@
-"""From a `Commit` to a program: guards in the order of the contract, writes in the order of the reference.
+"""Compile a `Commit` to a program: guards in the order of the contract, writes in the order of the reference.
 
 All that a commit means on Redis is said here, in the few operations of `vocabulary.py`.
 """
@@ -36,7 +36,7 @@ IMPOSSIBLE = "impossible"
 
 
 class Rewind(NamedTuple):
-    """What a restore takes back, as it was read; the write is refused if any of it has changed since."""
+    """What a restore reverts, as it was read; the write is rejected if any of it has changed since."""
 
     restores: str | None
     undo_length: int
@@ -109,7 +109,7 @@ def compiled(
 
 
 def finish(program: Program, expires_at: Argument = "", *, shrink: bool = False) -> None:
-    """What every write of a session ends with: its keys expire together.
+    """Add the operations that end every write to a session: its keys expire together.
 
     `shrink`: that may be earlier than an earlier write said.
     """
@@ -158,7 +158,7 @@ def _add_guards(
 
 
 def require_session(program: Program, owner: Owner | None, version: int | None = None) -> None:
-    """The session exists, and is at that version and the owner's, as far as given."""
+    """Require that the session exists and, as far as given, has this version and owner."""
     program.require_field("missing", "some", "", "version")
     if owner is not None:
         program.require_field("missing", "is", owner.incarnation, "incarnation")
@@ -177,7 +177,7 @@ def _require_identity(program: Program, state: SessionState) -> None:
 
 
 def _add_cell_guards(program: Program, changes: CustomChanges, keys: SessionKeys) -> None:
-    """Cells must be as the writer believes. Keys that are set or dropped are read as well, for the undo log."""
+    """Require that cells hold what the writer read. Keys that are set or dropped are also read, for the undo log."""
     expected: dict[str, str] = {field_name(key): ANYTHING for key in (*changes.set_keys, *changes.drop_keys)}
     below: list[tuple[CellName, str | None]] = []
     for name, text in changes.expected.items():
@@ -198,7 +198,7 @@ def _add_cell_guards(program: Program, changes: CustomChanges, keys: SessionKeys
 
 
 def staged_field(*names: str) -> str:
-    """Return how a staged row is called: step, kind, tool call and token, or the beginning of that."""
+    """Return the field name of a staged row: step, kind, tool call and token, or a prefix of these."""
     return "\x1f".join(names) + "\x1f"
 
 
@@ -208,7 +208,7 @@ def promoted_rows(step: StagedStep) -> list[str]:
 
 
 def status_word(status: str) -> str:
-    """Return a status as it stands among those that the index knows of a session."""
+    """Return a status in the form in which the session's index entry records it."""
     return f"|{status}|"
 
 
@@ -291,7 +291,7 @@ def _add_custom_changes(program: Program, changes: CustomChanges, keys: SessionK
 
 
 def _add_content(program: Program, keys: SessionKeys, field: str, content: KeyContent, shelf: str) -> None:
-    """Set one key of custom state; what it holds already stays untouched."""
+    """Set one key of custom state; items and members that are already stored stay untouched."""
     text = content.text
     if text not in (LIST, OBJECT):
         program.op("unless", field, text, 2)
@@ -322,7 +322,7 @@ def _entry(*parts: str) -> str:
 
 
 def cell_command(keys: SessionKeys, name: CellName) -> tuple[Any, ...] | None:
-    """Return the command that reads a cell; None for a cell that cannot be."""
+    """Return the command that reads a cell; None for a cell that cannot exist."""
     field = field_name(name.key)
     if name.slot is None:
         return "HGET", keys.custom, field

@@ -1,4 +1,4 @@
-"""Custom state as of any checkpoint: the present, and how to take back what came since.
+"""Custom state as of any checkpoint: the current state, and an undo log back to each checkpoint.
 
 Every change of custom state notes in the undo log, in the same atomic write, what was there before. A list or object
 that was replaced as a whole is not copied but moved to the shelf, and the log names it. Each entry of the log is
@@ -32,12 +32,12 @@ def entry_of(text: str) -> Entry:
 
 
 def shelves_of(entries: Sequence[Entry]) -> dict[str, str]:
-    """Return the shelves that entries name, with `l` or `o` for what is on them."""
+    """Return the shelves that entries name, with `l` or `o` for list or object."""
     return {entry[2]: entry[0] for entry in entries if entry[0] in "lo" and entry[2]}
 
 
 class CustomImage:
-    """Custom state of one session as read, by stored field name."""
+    """The custom state of one session as it was read, by stored field name."""
 
     def __init__(self, holders: dict[str, Holder]) -> None:
         self._holders = holders
@@ -67,7 +67,7 @@ class CustomImage:
             del holder[int(place) :]
 
     def cells(self) -> Iterator[tuple[str, str, Iterable[str]]]:
-        """Yield every key with its text and what is below it, as `rebuild` takes it: names are stored with JSON's
+        """Yield every key with its text and cells, in the form that `rebuild` takes: names are stored with JSON's
         escapes."""
         for field, holder in self._holders.items():
             if isinstance(holder, str):
@@ -92,13 +92,14 @@ class CustomImage:
 
 
 def add_take_back(program: Program, keys: SessionKeys, entries: Sequence[Entry]) -> None:
-    """The effects that undo these entries in storage, the last one first."""
+    """Add the writes that undo these entries in storage, the last one first."""
     for entry in reversed(entries):
         _add_undo(program, keys, entry)
 
 
 def _parts(entry: Entry) -> tuple[str, str, str, str]:
-    """Kind, field, and what else the entry has: a text, a shelf or a place, then the text of that place."""
+    """Return the kind, the field, and the rest of an entry: a text, a shelf or a position, then the text at that
+    position."""
     kind, field, place, text = (*entry, "", "")[:4]
     return kind, field, place, text
 
@@ -120,7 +121,7 @@ def _add_undo(program: Program, keys: SessionKeys, entry: Entry) -> None:
 
 
 def _add_put_back(program: Program, keys: SessionKeys, entry: Entry) -> None:
-    """Remove what is under the key now, whatever it is, and put back what was there."""
+    """Remove whatever the key holds now, and restore its earlier value."""
     kind, field = entry[0], entry[1]
     for container, registry in ((keys.list_of(field), keys.array_keys), (keys.object_of(field), keys.object_keys)):
         program.do("DEL", container)

@@ -39,7 +39,7 @@ MAX_KNOWN_KEYS = 1024
 
 
 class RedisReads(StateStoreBase):
-    """A state store that can be looked at."""
+    """The part of the state store that reads."""
 
     exact_counts = False
 
@@ -66,7 +66,7 @@ class RedisReads(StateStoreBase):
         self._known_keys: dict[str, SessionKeys] = {}
 
     async def close(self) -> None:
-        """Let go of the connections that this store opened itself; the client stays open."""
+        """Close the connections that this store opened itself; the client stays open."""
         await self._servers.close()
 
     def _keys(self, session_id: str) -> SessionKeys:
@@ -91,7 +91,7 @@ class RedisReads(StateStoreBase):
         return StoredSession(from_hash(session_id, as_fields(fields)), int(messages), int(checkpoints))
 
     async def _if_exists(self, keys: SessionKeys, commands: list[Command]) -> list[Any] | None:
-        """Return the replies of one moment, or None if there is no session."""
+        """Return the replies of one MULTI, or None if there is no session."""
         exists, *replies = await self._servers.run(keys.main, [("EXISTS", keys.main), *commands], atomic=True)
         return replies if exists else None
 
@@ -163,7 +163,8 @@ class RedisReads(StateStoreBase):
     async def _read_last_messages(
         self, keys: SessionKeys, offset: int, limit: int | None
     ) -> tuple[list[str], int] | None:
-        """From the end: LRANGE counts the same way, but a start before the first message moves the end along."""
+        """Read messages from the end: LRANGE counts the same way, but a start before the first message shifts the
+        end."""
         replies = await self._if_exists(keys, [("LLEN", keys.messages), ("LRANGE", keys.messages, offset, -1)])
         if replies is None:
             return None
@@ -229,5 +230,5 @@ def _stored(session_id: str, read: SessionRead, *, custom_state: bool) -> Stored
 
 
 def _without_surrogates(text: str) -> str:
-    """Return what no stored id can be, as a text that can be sent."""
+    """Replace lone surrogates, which cannot be sent; no stored id contains the result."""
     return text.encode("utf-8", "replace").decode()

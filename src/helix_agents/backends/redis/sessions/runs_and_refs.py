@@ -31,7 +31,7 @@ MAX_KNOWN_RUNS = 4096
 
 
 class RedisRecords(RedisReads):
-    """A state store that keeps runs and refs."""
+    """The part of the state store that stores runs and refs."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RedisRecords(RedisReads):
         self._run_owners: OrderedDict[str, str] = OrderedDict()
 
     async def _claim_run(self, run: RunRecord) -> bool:
-        """Note whose run this is going to be; False if the id belongs to a run of another session."""
+        """Record which session a run belongs to; return False if the id belongs to a run of another session."""
         key = run_key(self._prefix, run.run_id)
         for _ in CONTENTION.attempts():
             if await self._servers.one(key, "SET", key, run.session_id, "NX", "PX", 3 * self._ttl_ms) is not None:
@@ -109,7 +109,7 @@ class RedisRecords(RedisReads):
         raise StoreUnavailable(f"Too many processes changed run {run_id!r} at once: try again.")
 
     async def _reread(self, change: RunChange | None) -> RunChange | None:
-        """Return the same change of a run whose other fields have moved on; None if the refusal stands.
+        """Return the same change for a run whose other fields have changed since; None if the rejection stands.
 
         The guard compares the whole record, as text. The contract refuses only if status or lease differ.
         """
@@ -143,7 +143,7 @@ class RedisRecords(RedisReads):
     async def _put_text(
         self, keys: SessionKeys, key: str, field: str, old: str, new: str, owner: Owner | None, now: int | None = None
     ) -> str | None:
-        """Replace one text of the session if it is still the old one; return why it was not replaced."""
+        """Replace one text of the session if it has not changed; return why it was not replaced."""
         program = Program.of_session(keys, self._ttl_ms)
         if owner is not None:
             require_session(program, owner)
@@ -160,7 +160,7 @@ class RedisRecords(RedisReads):
         return None
 
     async def _keep_alive(self, session_id: str) -> None:
-        """The session's deadline has moved: the index and the owners of its run ids must outlive it."""
+        """Extend the lifetime of the index entry and of the run owners to the session's new deadline."""
         keys = self._keys(session_id)
         stored = await self._read_session(session_id, custom_state=False)
         if stored is None:

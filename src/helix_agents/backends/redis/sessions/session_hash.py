@@ -1,4 +1,4 @@
-"""A session between its two shapes: the struct, and the fields of the main hash.
+"""Convert a session between the struct and the fields of the main hash.
 
 What a script or a status swap changes on its own has a field of its own; the rest is one JSON text, `state`, the same
 text that a checkpoint keeps.
@@ -17,14 +17,14 @@ from ....stores.state.fields import fields_from_text, fields_to_text
 from ....types import ForkOrigin, InterruptFlag, RunRecord, SessionState
 
 IDENTITY = ("agent_type", "user_id")
-"""Fields that a session is created with and keeps: each in a field of its own, for a guard to compare."""
+"""Fields that never change after a session is created: stored separately, so that a guard can compare them."""
 
 SWAPPED = ("error", "failure_reason", "interrupt_context")
-"""Fields that a status swap may set: each in a field of its own, as JSON."""
+"""Fields that a status swap may set: stored separately, as JSON."""
 
 
 def to_hash(state: SessionState, text: str | None = None) -> tuple[dict[str, Any], list[str]]:
-    """Return the fields to set and those to remove for what `save_state` may change, besides status and counters."""
+    """Return the fields to set and those to remove when `save_state` changes a session, except status and counters."""
     kept: dict[str, Any] = {"state": fields_to_text(state) if text is None else text}
     gone: list[str] = []
     if state.stream_id:
@@ -90,11 +90,11 @@ def text_or_none(reply: Any) -> str | None:
 
 
 class _Record(RunRecord, frozen=True, omit_defaults=True):
-    """A run that is written without what has its default."""
+    """A run that is encoded without fields that have their defaults."""
 
 
 def run_text(run: RunRecord) -> str:
-    """Return a run's record without its turn, which the write puts before it: equal for equal runs."""
+    """Return a run's record without its turn, which the write prepends: equal runs have equal texts."""
     return struct_text(_Record(*msgspec.structs.astuple(msgspec.structs.replace(run, turn=0))))
 
 

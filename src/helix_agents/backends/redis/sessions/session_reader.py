@@ -1,4 +1,4 @@
-"""Reading sessions at one moment, without scripts: everything that is wanted is asked for in one MULTI.
+"""Read sessions as one snapshot, without scripts: one MULTI requests everything that is needed.
 
 Which lists and objects custom state has, and which run is the latest, is not known beforehand. The first request
 guesses (what was there last time), and if the reply names others, a second one asks for those: a wrong guess costs a
@@ -26,7 +26,7 @@ MAX_REMEMBERED = 4096
 
 
 class CheckpointRead(NamedTuple):
-    """A checkpoint's row, and how long the undo log was then."""
+    """A checkpoint's row, and how long the undo log was at that time."""
 
     row: StoredCheckpoint
     undo_length: int
@@ -42,9 +42,9 @@ class SessionRead(NamedTuple):
     custom: CustomImage
     messages: list[str]
     run: str | None = None
-    """The latest, if it was asked for."""
+    """The latest run, if it was requested."""
     checkpoint: str | None = None
-    """The latest, if it was asked for."""
+    """The latest checkpoint, if it was requested."""
 
 
 class Guess(NamedTuple):

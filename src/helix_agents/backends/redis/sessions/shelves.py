@@ -1,4 +1,4 @@
-"""Ends of conversations that were put aside: read as one value, taken out of the session, and put back.
+"""Ends of conversations that were put aside: read as one value, removed from the session, and restored.
 
 A shelf is one JSON text in the session's hash of branches. It holds the messages, the checkpoints (the one that the end
 follows first), the undo log and the staged rows of the end, what custom state held at its end of all that the undo log
@@ -26,16 +26,16 @@ from .session_hash import as_fields, as_texts, text_or_none
 from .session_reader import checkpoint_from
 
 ABOUT, STATE, DATA = "about:", "state:", "data:"
-"""How the fields of the hash of branches begin; the branch id follows."""
+"""Prefixes of the fields in the hash of branches; the branch id follows."""
 
 
 class Content(msgspec.Struct, omit_defaults=True):
-    """What a key of custom state holds: all of it (`whole`), or only what an undo log touches."""
+    """The content of a key of custom state: all of it (`whole`), or only what an undo log touches."""
 
     whole: bool = False
     text: str | None = None
     items: list[str] = []
-    """From `start` on."""
+    """The items from `start` on."""
     start: int | None = None
     members: dict[str, str | None] = {}
     single: dict[str, str] = {}
@@ -82,7 +82,7 @@ class Shelf(msgspec.Struct):
 
 
 class Moving(msgspec.Struct):
-    """What a program must know to change branches: the present end, guards, and the shelves that come back."""
+    """What a program needs to change branches: the current end, guards, and the shelves to restore."""
 
     present: Shelf
     guards: dict[str, int | str | None]
@@ -90,7 +90,7 @@ class Moving(msgspec.Struct):
 
 
 async def read_moving(servers: Servers, keys: SessionKeys, changes: BranchChanges) -> Moving | None:
-    """Read what the moves need; None if the session no longer has what they go back to."""
+    """Read what the moves need; return None if the session no longer has the checkpoint they return to."""
     for _ in CONFLICT.attempts():
         moving = await _read_once(servers, keys, changes)
         if moving != "changed":
@@ -145,7 +145,7 @@ async def _read_once(servers: Servers, keys: SessionKeys, changes: BranchChanges
 
 
 def add_branch_changes(program: Program, keys: SessionKeys, changes: BranchChanges, moving: Moving | None) -> None:
-    """Add guards and effects. Without what the moves need, the session no longer has what they go back to."""
+    """Add guards and writes. Fails the program if the session no longer has the checkpoint that the moves return to."""
     if moving is not None:
         _add_moves(program, keys, changes, moving)
     elif changes.moves:
@@ -253,7 +253,7 @@ def _short_ids(keys: SessionKeys, rows: Iterable[str]) -> list[str]:
 
 
 def _touched(entries: Iterable[Entry]) -> dict[str, Content]:
-    """Return the keys that entries touch, and what of them; texts are still missing."""
+    """Return the keys that entries touch, and which parts of them; their texts are not filled in yet."""
     found: dict[str, Content] = {}
     for kind, field, *rest in entries:
         content = found.setdefault(field, Content(members={}, single={}))
@@ -308,7 +308,7 @@ def _contents(
 
 
 def _narrowed(content: Content, touched: Content) -> Content:
-    """Return what a part of an undo log touches, of what all of it does."""
+    """Return the part of the touched content that a part of the undo log touches."""
     if touched.whole:
         return content
     first = (content.start or 0) if not content.whole else 0

@@ -130,7 +130,7 @@ class RedisStateStore(RedisRecords):
         return text_or_none(await self._servers.one(keys.branches, "HGET", keys.branches, STATE + branch_id))
 
     async def _announce_birth(self, commit: Commit, token: str) -> float | None:
-        """Return the index knows a session before there is one."""
+        """Enter a session in the index before it is created."""
         if not commit.create:
             return None
         assert commit.state is not None
@@ -156,7 +156,7 @@ class RedisStateStore(RedisRecords):
         return started_at
 
     async def _afterwards(self, commit: Commit, announced_at: float | None, token: str, *, moved: bool) -> None:
-        """What follows a write in other slots. Nothing of it is needed for the write to be complete."""
+        """Update other slots after a write. The write is complete without it."""
         late = announced_at is not None and time.monotonic() - announced_at > LATE_SECONDS
         if late or (moved and not commit.create):
             await self._keep_alive(commit.session_id)
@@ -174,7 +174,7 @@ class RedisStateStore(RedisRecords):
             await self._index.retract(commit.state, token=token)
 
     async def _sweep(self) -> None:
-        """Look after a few sessions that may have expired, so that the index does not keep them forever."""
+        """Check a few sessions that may have expired, so that the index does not keep them forever."""
         for session_id in await self._index.overdue():
             entered = await self._index.entered(session_id)
             stored = await self._read_session(session_id, custom_state=False)
@@ -186,7 +186,7 @@ class RedisStateStore(RedisRecords):
                 await self._index.forget(session_id, entered)
 
     async def _read_rewind(self, keys: SessionKeys, number: int) -> Rewind | None:
-        """Return what a restore would take back; None if there is no such checkpoint."""
+        """Return what a restore would revert; None if there is no such checkpoint."""
         row = text_or_none(await self._servers.one(keys.checkpoints, "LINDEX", keys.checkpoints, number - 1))
         if row is None:
             return None
@@ -299,7 +299,8 @@ class RedisStateStore(RedisRecords):
         return True
 
     async def _delete_one(self, session_id: str, owner: Owner) -> None:
-        """Delete a session if it is still the owner's: another of the same id may have been created since."""
+        """Delete a session if it still belongs to the owner: another one with the same id may have been created
+        since."""
         keys = self._keys(session_id)
         entered = await self._index.entered(session_id)
         run_ids, ref_ids = await self._ids_of(keys)

@@ -1,4 +1,4 @@
-"""Memories as rows, with a full-text index that the database keeps up to date by itself (triggers).
+"""Memories as rows, with a full-text index that triggers keep up to date.
 
 Knows SQL and the shape of a row; text comes as ready-made words, and what was found is ranked elsewhere
 (`stores/memory/base.py`).
@@ -66,7 +66,8 @@ class SqlMemoryStore(MemoryStoreBase):
         return [Candidate(memory_id, words.split(" ")) for memory_id, words in rows]
 
     def _expression(self, scope: str, wanted: Sequence[str]) -> str:
-        """Return all words, each as a beginning, in the words of the index: FTS5 unless a technology has another one.
+        """Return a search expression that finds all words by prefix, in the syntax of the index: FTS5 unless
+        overridden.
 
         Words hold letters and digits only, so nothing in here can be taken for syntax.
         """
@@ -108,7 +109,7 @@ class SqlMemoryStore(MemoryStoreBase):
 
 
 def _scope(entity_id: str) -> str:
-    """Return a mark of fixed length that the entity's words carry in the index.
+    """Return a fixed-length token that marks the entity's words in the index.
 
     Two entities may share one by chance; every statement asks for the entity itself as well.
     """
@@ -116,7 +117,7 @@ def _scope(entity_id: str) -> str:
 
 
 def _pack(vector: tuple[float, ...]) -> str:
-    """Return the exact bytes of the numbers as text, since not every technology can carry bytes."""
+    """Return the exact bytes of the numbers as a string, because not every database can store bytes."""
     return base64.b64encode(struct.pack(f"<{len(vector)}d", *vector)).decode()
 
 

@@ -29,7 +29,7 @@ FOLDER: Traversable = files(__package__).joinpath("migrations")
 FAMILIES = frozenset({"state", "streams", "usage", "memory", "blobs"})
 EVERY = "every"
 COMPACT = "compact"
-"""Beside families: the same tables with fewer rows to write, for places where each of them is billed."""
+"""An option beside families: the same tables with fewer rows to write, for databases that bill each row."""
 COMPACT_STATE = frozenset({"state", COMPACT})
 COMPACT_USAGE = frozenset({"usage", COMPACT})
 
@@ -72,8 +72,7 @@ class Migration(NamedTuple):
         )
 
     def title(self, families: Collection[str]) -> str:
-        """Return how the ledger calls the step when these of its families are done: the bare name if that is all of
-        them."""
+        """Return the ledger name of a step applied for these families; the bare name if all were applied."""
         if self.families <= set(families):
             return self.name
         return f"{self.name}: {', '.join(sorted(self.families.intersection(families)))}"
@@ -99,7 +98,7 @@ def known_migrations(dialect: Dialect) -> list[Migration]:
 
 
 async def applied_versions(driver: SqlDriver, *, prefix: str = "") -> list[int]:
-    """Return the versions that the database has; creates the ledger if need be."""
+    """Return the versions that the database has; create the ledger if necessary."""
     return list(await _ledger(driver, prefix))
 
 
@@ -138,7 +137,7 @@ async def migrate(
 def _missing(
     migrations: list[Migration], ledger: dict[int, str], families: Collection[str]
 ) -> list[tuple[Migration, frozenset[str]]]:
-    """Return the steps that a database still needs to hold these families, each with those of its families."""
+    """Return the steps that a database still needs for these families, each with the families it lacks."""
     return [
         (each, lacking)
         for each in migrations
@@ -149,7 +148,7 @@ def _missing(
 def _steps(
     migration: Migration, lacking: frozenset[str], title: str | None, now: int, *, compact: bool
 ) -> list[Statement]:
-    """Return the statements that create what these families lack, and the row in the ledger that records it."""
+    """Return the statements that create what these families lack, and the ledger row that records it."""
     version, now_done = migration.version, migration.title(lacking | migration.done(title))
     record = (
         [Statement(_RECORD, (version, now_done, now))]
@@ -162,7 +161,8 @@ def _steps(
 async def ensure_migrated(
     driver: SqlDriver, place: str, *, prefix: str = "", families: Collection[str] = FAMILIES
 ) -> None:
-    """Only look: raise `NotMigrated` if a step is missing, `SchemaTooNew` if there are more than this library knows."""
+    """Check without changing anything: raise `NotMigrated` if a step is missing, `SchemaTooNew` if there are unknown
+    ones."""
     migrations = known_migrations(driver.dialect)
     ledger = await _ledger_as_it_is(driver, prefix) or {}
     needed, found = migrations[-1].version, max(ledger, default=0)
@@ -173,8 +173,7 @@ async def ensure_migrated(
 
 
 async def _ledger(driver: SqlDriver, prefix: str) -> dict[int, str]:
-    """Return the ledger, created if need be. It looks first, so as not to wait for a writer where nothing is
-    missing."""
+    """Return the ledger, created if necessary. Reads first, so that it waits for no writer if nothing is missing."""
     found = await _ledger_as_it_is(driver, prefix) if driver.dialect == "sqlite" else None
     if found is not None:
         return found
@@ -183,7 +182,7 @@ async def _ledger(driver: SqlDriver, prefix: str) -> dict[int, str]:
 
 
 async def _ledger_as_it_is(driver: SqlDriver, prefix: str) -> dict[int, str] | None:
-    """Return the ledger of a SQLite file; None if there is none."""
+    """Return the ledger of a SQLite file without creating it; None if there is none."""
     name = with_prefix(LEDGER, prefix)
     there = Statement("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?1", (name,))
     if not (await driver.batch([there], read_only=True))[0][0][0]:
@@ -199,8 +198,8 @@ def _parts(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _split(text: str) -> tuple[str, ...]:
-    """Return statements end with `;` at the end of a line; a trigger's inner statements are indented on lines of their
-    own."""
+    """Split a file into statements, which end with `;` at the end of a line; statements inside a trigger are indented
+    on lines of their own."""
     without_comments = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
     parts: list[str] = []
     pending = ""

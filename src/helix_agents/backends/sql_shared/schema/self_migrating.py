@@ -10,7 +10,7 @@ from .migrate import FAMILIES, migrate
 
 
 class MigratedDriver:
-    """`SqlDriver` in front of another one; several stores may share it, and it migrates once."""
+    """`SqlDriver` in front of another one: migrates once. Several stores may share it."""
 
     def __init__(self, driver: SqlDriver, *, prefix: str = "", families: Collection[str] = FAMILIES) -> None:
         self._driver = driver
@@ -33,7 +33,7 @@ class MigratedDriver:
         return await self._driver.batch(statements, read_only=read_only)
 
     async def migrate(self) -> None:
-        """Bring the schema up to date, unless that has been done."""
+        """Bring the schema up to date, once."""
         await self._locks.take("migration")
         try:
             if not self.ready:

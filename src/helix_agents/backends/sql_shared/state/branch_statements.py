@@ -1,4 +1,4 @@
-"""Changes of branches as statements: rows move between a session and its shelves, in the tables they are in.
+"""Changes of branches as statements: rows move between a session and its shelves, within their tables.
 
 A shelf is a name that no session can have. What was put aside is found by it and by nothing else, so no read of the
 session meets it. All statements find their rows by a key, so a move costs what it moves.
@@ -25,7 +25,7 @@ def shelf_of(session_id: str, branch_id: str) -> str:
 
 
 def branch_statements(queries: Queries, session_id: str, changes: BranchChanges) -> list[Statement]:
-    """Return the statements of a change, in their order."""
+    """Return the statements of a change, in order."""
     statements: list[Statement] = []
     for move in changes.moves:
         statements += _moved(queries, session_id, move)

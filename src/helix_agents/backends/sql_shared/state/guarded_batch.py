@@ -21,11 +21,11 @@ from .branch_statements import branch_statements
 Entry = TypeVar("Entry")
 
 REWIND = ("rewind_new_cells", "rewind_old_cells", "rewind_past", "rewind_checkpoints", "rewind_session")
-"""The way back to a checkpoint, in this order: what is new has to go before what was there can come back."""
+"""The statements that return to a checkpoint, in order: newer cells must be removed before old ones are restored."""
 
 
 class CommitBatch:
-    """The statements of one commit, and what their rows mean."""
+    """The statements of one commit, and the meaning of their rows."""
 
     def __init__(self, queries: Queries, commit: Commit, want: Iterable[CellName], max_parameter_bytes: int) -> None:
         self._queries, self._texts = queries, queries.texts
@@ -219,7 +219,7 @@ class CommitBatch:
         return [text for text, _ in self._text_parts(entries)]
 
     def _text_parts(self, entries: Sequence[Entry]) -> list[tuple[str, int]]:
-        """Return the entries as JSON texts that fit a parameter each, and how many are in each."""
+        """Split the entries into JSON texts that each fit one parameter; return them with their counts."""
         if not entries:
             return []
         text = encode(entries)
@@ -247,7 +247,7 @@ def key_cells(keys: dict[str, KeyContent]) -> Iterator[tuple[str, str, str]]:
 
 
 def cell_names_text(names: Iterable[CellName]) -> str:
-    """Return cells by name, as `read_cells` takes them."""
+    """Return the names of cells in the form that `read_cells` takes."""
     return encode([[escape_text(name.key), rows.slot_text(name.slot)] for name in names])
 
 

@@ -15,7 +15,7 @@ from ..queries import Queries
 from .rows import RUN_COLUMNS
 
 CREATED_AT = 20
-"""The place of created_at in a row of `read_session`."""
+"""The position of created_at in a row of `read_session`."""
 MAX_LOOKED_AT = 5000
 LAST_CHARACTER = "\U0010ffff"
 
@@ -26,7 +26,7 @@ class _Conditions:
         self.params: list[Value] = []
 
     def add(self, clause: str, *values: Value) -> None:
-        """A clause with `?` for each value."""
+        """Add a clause with `?` for each value."""
         for value in values:
             self.params.append(value)
             clause = clause.replace("?", f"\x00{len(self.params)}", 1)
@@ -39,7 +39,7 @@ def page_statements(queries: Queries, wanted: SessionFilter, limit: int) -> list
 
 
 def merged_page(results: list[list[Row]], limit: int, offset: int) -> list[Row]:
-    """Return the rows of the page from those of its statements."""
+    """Merge the rows of several statements into one page."""
     found = [row for rows in results for row in rows]
     if len(results) > 1:
         found.sort(key=lambda row: (row[CREATED_AT], row[0]), reverse=True)
@@ -47,7 +47,7 @@ def merged_page(results: list[list[Row]], limit: int, offset: int) -> list[Row]:
 
 
 def count_statement(queries: Queries, wanted: SessionFilter) -> Statement:
-    """Return a statement that counts all matching sessions, wherever the page begins."""
+    """Return a statement that counts all matching sessions, wherever the page starts."""
     table, conditions = _matching(queries, wanted, None, keyset=False)
     if wanted.statuses:
         marks = " OR ".join("s.status = ?" for _ in wanted.statuses)
@@ -56,7 +56,7 @@ def count_statement(queries: Queries, wanted: SessionFilter) -> Statement:
 
 
 def prefix_statement(queries: Queries, prefix: str, user_id: str | None, limit: int) -> Statement:
-    """Return a statement that finds sessions by the beginning of their ids, among the first few thousand of those."""
+    """Return a statement that finds sessions by id prefix, among the first few thousand matches."""
     states = queries["states_table"]
     columns, flags = _session_columns(queries)
     conditions = _Conditions()
@@ -77,7 +77,7 @@ def prefix_statement(queries: Queries, prefix: str, user_id: str | None, limit: 
 
 
 def after_prefix(prefix: str) -> str | None:
-    """Return the least text behind all that begin with `prefix`; None if there is none."""
+    """Return the smallest string after all that start with `prefix`; None if there is none."""
     kept = prefix.rstrip(LAST_CHARACTER)
     if not kept:
         return None
@@ -129,7 +129,7 @@ def _due_page(queries: Queries, tables: str, conditions: _Conditions, moment: st
 
 
 def _session_columns(queries: Queries) -> tuple[str, str]:
-    """Return how a session is read: its columns, and the join that brings its flag."""
+    """Return the columns of a session, and the join that adds its flag."""
     columns, rest = queries["read_session"].split("FROM", 1)
     return columns, rest.split("LEFT JOIN", 1)[1].split("WHERE", 1)[0]
 

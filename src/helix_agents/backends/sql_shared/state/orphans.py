@@ -1,4 +1,4 @@
-"""Rows that name a session which does not exist: no write of ours leaves any, but a bad restore of a backup might."""
+"""Rows of sessions that do not exist: the library never leaves any, but a bad restore of a backup might."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..queries import Queries
 
 
 def orphans_statement(queries: Queries, table: str, limit: int) -> Statement:
-    """Return a statement that finds the sessions which one table speaks of, and which are not there."""
+    """Return a statement that finds the sessions that one table refers to but that do not exist."""
     states, branches = queries["states_table"], queries["branches_table"]
     name = states.removesuffix("__agents_states") + table
     sql = (
@@ -19,7 +19,7 @@ def orphans_statement(queries: Queries, table: str, limit: int) -> Statement:
 
 
 def drop_orphan_statement(queries: Queries, table: str, session_id: str) -> Statement:
-    """Return a statement that removes the rows of a session from one table, unless it is there after all."""
+    """Return a statement that deletes a session's rows from one table, unless the session exists after all."""
     states = queries["states_table"]
     name = states.removesuffix("__agents_states") + table
     sql = (

@@ -23,7 +23,7 @@ from .branch_statements import branch_statements, shelf_of
 from .row_statements import RowConnection, RowStatements
 
 Request = tuple[Commit, tuple[CellName, ...]]
-"""A commit, and the cells that the caller wants to know afterwards."""
+"""A commit, and the cells whose contents the caller wants back."""
 
 Answer = tuple[Applied, CellTexts]
 
@@ -34,11 +34,11 @@ _FIRST_SLOT, _LAST_SLOT = "", "/"
 """All slots are in between: '' a key itself, '#...' items, '.name' members."""
 _REWIND = ("rewind_new_cells", "rewind_old_cells", "rewind_past", "rewind_checkpoints")
 _PLAIN = [None] * 7
-"""What a running session has for content."""
+"""The content columns of a running session."""
 
 
 class PlannedCommits:
-    """Look, decide, write, for tables with one prefix. `run` is called inside a transaction that can write."""
+    """Reads, plans and writes commits, for tables with one prefix. `run` is called inside a write transaction."""
 
     def __init__(
         self, prefix: str, *, max_parameters: int = SQLITE_PARAMETERS, max_value_bytes: int = SQLITE_VALUE_BYTES
@@ -58,7 +58,7 @@ class PlannedCommits:
         return [answers[place] for place in range(len(requests))]
 
     def _together(self, connection: RowConnection, requests: Sequence[Request]) -> list[Answer | CommitRefused]:
-        """Commits of different sessions."""
+        """Apply commits of different sessions."""
         found = [_SeenCommit(commit) for commit, _ in requests]
         self._look(connection, found)
         writes = _Writes(self._queries, self._max_value_bytes)
@@ -156,12 +156,12 @@ class PlannedCommits:
 
 @cache
 def planned_commits(prefix: str) -> PlannedCommits:
-    """Return the object for tables with that prefix. Stores on one driver share it, and so share transactions."""
+    """Return the object for tables with that prefix. Stores on one driver share it, and therefore transactions."""
     return PlannedCommits(prefix)
 
 
 class _SeenCommit:
-    """A commit, what it needs, and what the database holds of that."""
+    """A commit, and what the database holds of the data it needs."""
 
     __slots__ = ("commit", "is_plain", "labels", "needs", "place", "seen")
 
@@ -174,7 +174,7 @@ class _SeenCommit:
         self.labels: Row = ()
 
     def found_session(self, row: Sequence[object]) -> None:
-        """Take in a row of `session`."""
+        """Record a row of `session`."""
         seen = self.seen
         self.place, *counters, staged, self.is_plain = row[:10]  # type: ignore[assignment]
         seen.session = Counters(*counters)  # type: ignore[arg-type]  # as the columns are
@@ -191,7 +191,7 @@ class _Writes:
         self._queries = queries
         self._max_value_bytes = max_value_bytes
         self.others: list[Statement] = []
-        """What is rare, before all rows: it may take away, and rows only add."""
+        """Rare statements, run before all rows: they may delete, and rows only add."""
         self.rows: dict[str, list[Row]] = {
             "unstage": [],
             "stage": [],
@@ -237,7 +237,7 @@ class _Writes:
             )
 
     def _add_cells(self, session_id: str, plan: CellPlan, since: int) -> list[Row]:
-        """Return rows of cells; returns what has to be kept: key, slot, text and since when."""
+        """Add rows of cells; return the overwritten cells to keep: key, slot, text and since when."""
         self.rows["put_cell"] += [
             (session_id, escape_text(key), rows.slot_text(slot), text, since) for (key, slot), text in plan.put
         ]
@@ -300,7 +300,8 @@ class _Writes:
 
 
 def _waves(requests: Sequence[Request]) -> list[list[int]]:
-    """Return places of requests, those of one session apart from each other and in order, so that they see each other.
+    """Group the positions of requests so that those of one session are in different groups, in order, and see each
+    other.
 
     A commit that copies a session counts as one of that session.
     """

@@ -359,7 +359,7 @@ WHERE session_id = ?1 AND step_id = ?2;
 DELETE FROM __agents_staging WHERE session_id = ?1 AND step_id = ?2 RETURNING 1;
 
 -- name: unstage_step
--- Drop what was staged for a step and has been promoted; nobody asks how much it was.
+-- Drop what was staged for a step and has been promoted; the count is not needed.
 DELETE FROM __agents_staging WHERE session_id = ?1 AND step_id = ?2;
 
 -- name: discard_all

@@ -1,4 +1,4 @@
-"""What SQLite says when a guard undoes a batch; its words are the same in a file, in D1 and in a Durable Object."""
+"""Parse SQLite's messages about a guard that undid a batch; the same in a file, in D1 and in a Durable Object."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNIQUE = re.compile(r"UNIQUE constraint failed: (\w+)\.")
 
 
 def refused_batch(text: str) -> BatchRefused | None:
-    """Return the guard that a message of SQLite names, if it names one."""
+    """Return the guard that a message of SQLite names; None if it names none."""
     if found := _CHECK.search(text):
         return BatchRefused(found[1])
     if found := _UNIQUE.search(text):

@@ -1,4 +1,4 @@
-"""Statements for any number of rows: one call into SQLite where there would be one for each row.
+"""Statements for any number of rows: one call into SQLite instead of one for each row.
 
 A call costs more than the row it writes, and every call gives up the interpreter and has to ask for it again. The
 number of rows is part of the text of a statement, so rows are cut into a few sizes, whose statements stay prepared.
@@ -18,14 +18,14 @@ SIZES = (256, 128, 64, 48, 32, 24, 16, 12, 8, 6, 5, 4, 3, 2, 1)
 
 
 class RowConnection(Protocol):
-    """A database that runs statements at once, inside a transaction that the caller begins and ends."""
+    """A database that runs statements immediately, inside a transaction that the caller starts and ends."""
 
     def execute(self, sql: str, row: Sequence[Value], /) -> Iterable[Row]:
         """Run a statement with its parameters and return the rows that it found."""
 
 
 class RowStatements:
-    """The statements of one file by name: `name` for one row (if it needs words of its own), `name_rows` for many."""
+    """The statements of one file by name: `name` for one row (if it has a form of its own), `name_rows` for many."""
 
     def __init__(self, queries: Queries, max_parameters: int) -> None:
         self._texts = queries.texts
@@ -33,7 +33,7 @@ class RowStatements:
         self._sized: dict[tuple[str, int], str] = {}
 
     def run(self, connection: RowConnection, name: str, rows: Sequence[Row]) -> list[Row]:
-        """Run a statement for all rows and return what it found, in no order."""
+        """Run a statement for all rows; return the rows it found, in any order."""
         if not rows:
             return []
         width = len(rows[0])

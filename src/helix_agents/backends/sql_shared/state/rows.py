@@ -1,4 +1,4 @@
-"""Sessions, runs and refs between structs and rows. The order of columns is that of `queries.sql`."""
+"""Convert sessions, runs and refs between structs and rows. The columns are in the order of `queries.sql`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _string_or_none(text: str | None) -> str | None:
 
 
 def identity_columns(state: SessionState) -> tuple[Value, ...]:
-    """Return what a session is created with and keeps: incarnation, agent_type, user_id."""
+    """Return the columns that never change: incarnation, agent_type, user_id."""
     return state.incarnation, state.agent_type, state.user_id
 
 
@@ -57,7 +57,7 @@ def origin_column(state: SessionState) -> Value:
 
 
 def label_columns(state: SessionState, due_at: int | None) -> tuple[Value, ...]:
-    """Return what else indexes hold: stream_id, parent, root, status, expires_at, due_at, tags, metadata."""
+    """Return the other indexed columns: stream_id, parent, root, status, expires_at, due_at, tags, metadata."""
     return (
         state.stream_id or state.session_id,
         state.parent_session_id,
@@ -73,7 +73,7 @@ def label_columns(state: SessionState, due_at: int | None) -> tuple[Value, ...]:
 
 
 def content_columns(state: SessionState) -> tuple[Value, ...]:
-    """Return what no index holds, from step_count to interrupt_context."""
+    """Return the columns that are not indexed, from step_count to interrupt_context."""
     calls = state.pending_client_tool_calls
     return (
         state.step_count,
@@ -198,12 +198,12 @@ def session_from_row(row: Row, custom_state: dict[str, Json] | None = None) -> S
 
 
 def owner_columns(owner: Owner | None) -> tuple[Value, Value]:
-    """incarnation and owner epoch, as far as given."""
+    """Return incarnation and owner epoch, or NULLs."""
     return (None, None) if owner is None else (owner.incarnation, owner.epoch)
 
 
 def swap_columns(also: Mapping[str, Any]) -> tuple[Value, ...]:
-    """interrupt_context, error and failure_reason, as far as given."""
+    """Return interrupt_context, error and failure_reason; NULL where nothing is given."""
     return (
         _json_or_null(also.get("interrupt_context")),
         _text_or_null(also.get("error")),
@@ -212,7 +212,7 @@ def swap_columns(also: Mapping[str, Any]) -> tuple[Value, ...]:
 
 
 def flag_columns(flag: InterruptFlag) -> tuple[Value, ...]:
-    """reason, run_id, timestamp, abort."""
+    """Return reason, run_id, timestamp and abort."""
     return _text_or_null(flag.reason), flag.run_id, flag.set_at, int(flag.abort)
 
 
@@ -248,13 +248,13 @@ def checkpoint_from_row(row: Row) -> StoredCheckpoint:
 
 
 def run_columns(run: RunRecord) -> tuple[Value, ...]:
-    """From turn to details, as `insert_run` takes them."""
+    """Return the columns from turn to details, in the order of `insert_run`."""
     counts = (run.turn, run.status, run.step_count, run.start_sequence, run.started_at)
     return (*counts, encode(run.metadata), run.lease_until, details_to_text(run))
 
 
 def run_changes(changes: Mapping[str, Any], run: RunRecord | None = None) -> tuple[Value, ...]:
-    """From status to details, as `update_run` takes them; None where nothing is given.
+    """Return the columns from status to details, in the order of `update_run`; None where nothing is given.
 
     `run`: the record with all its details, if some of these change: they are one text.
     """
@@ -321,14 +321,14 @@ RUN_COLUMNS = ", ".join(f"r.{name}" for name in RunRow._fields)
 
 
 def claimable_from_row(row: Row) -> Claimable:
-    """Return a row of a claimable listing: a session, its latest run (or NULL), since when it is due."""
+    """Return a row of a claimable listing: a session, its latest run (or NULL), and since when it is due."""
     width = len(SessionRow._fields)
     *run, due_at = row[width:]
     return Claimable(session_from_row(row[:width]).state, None if run[0] is None else run_from_row(tuple(run)), due_at)
 
 
 def ref_columns(ref: SubSessionRef) -> tuple[Value, ...]:
-    """Return all of a ref but its position, as `put_ref` takes it."""
+    """Return all columns of a ref but its position, in the order of `put_ref`."""
     return (
         ref.sub_session_id,
         ref.agent_type,

@@ -59,11 +59,11 @@ TABLES_OF_A_SESSION = (
     "__agents_branches",
     "__agents_states",
 )
-"""Sessions and branches come last: the tree and its shelves are found by them."""
+"""The tables of a session. Sessions and branches come last: the tree and its shelves are found through them."""
 TABLES_BELOW = TABLES_OF_A_SESSION[:-1]
 
 ALL_ROWS = 2**53 - 1
-"""More than there ever are, and a number that JavaScript can hold."""
+"""A limit that no table reaches, small enough for JavaScript."""
 
 _REASONS = frozenset(get_args(GuardReason))
 
@@ -174,7 +174,7 @@ class SqlStateStore(StateStoreBase):
         return rows.ref_from_row(found[0]) if found else None
 
     def _owner_guard(self, session_id: str, owner: Owner | None) -> list[Statement]:
-        """Return the statement that undoes a batch unless the session is the owner's."""
+        """Return the statement that undoes a batch unless the session belongs to the owner."""
         if owner is None:
             return []
         return [self._queries("guard_session", session_id, owner.incarnation, None, owner.epoch, None)]

@@ -87,7 +87,7 @@ class SqlStreamManager(StreamManagerBase):
         return await self.appended(append, answers)
 
     def appending(self, append: Append) -> list[Statement]:
-        """Return the statements of an append, for whichever transaction they run in."""
+        """Return the statements of an append, for any transaction."""
         query, stream_id, now = self._queries, append.stream_id, append.now
         expired_before = self._expired_before(now)
         longest = max([len(chunk.text) for chunk in append.chunks])
@@ -114,7 +114,7 @@ class SqlStreamManager(StreamManagerBase):
         return [self._queries("set_status", append.stream_id, status, "active", "", "", *about)]
 
     def planned(self, append: Append) -> AppendPlan:
-        """Return the same for a database that can be looked at."""
+        """Return an append for a database that can read inside a transaction."""
         expired_before = self._expired_before(append.now)
         segments = [
             (step, len(texts), array)
@@ -133,21 +133,21 @@ class SqlStreamManager(StreamManagerBase):
         )
 
     async def trim(self, stream_id: str, floors: list[Row]) -> None:
-        """Remove what retention has hidden, if it is worth it."""
+        """Remove rows that retention has hidden, if it is worth the cost."""
         await self._trim(stream_id, floors)
 
     async def appended(self, append: Append, answers: list[list[Row]]) -> int:
-        """Tidy up after these statements; the sequence of the last chunk."""
+        """Clean up after these statements; return the sequence of the last chunk."""
         await self._trim(append.stream_id, answers[-2] + answers[-1] if self.ttl_seconds or self.max_chunks else [])
         return int(answers[0][0][0])
 
     async def refused(self, append: Append, refused: BatchRefused) -> int:
-        """Return the sequence of an append that had been stored before; else raises why it was refused."""
+        """Return the sequence of an append that was stored before; otherwise raise why it was rejected."""
         return await self._refused(append.stream_id, append.producer_id, refused, append.fence, append.now)
 
     @property
     def driver(self) -> SqlDriver:
-        """Where the streams live: a store on the same driver can take chunks along."""
+        """The driver of the streams: a state store on the same driver can carry chunks."""
         return self._driver
 
     async def _read(self, stream_id: str, *, after: int, limit: int, max_chars: int, now: int) -> StreamPage | None:
@@ -163,8 +163,7 @@ class SqlStreamManager(StreamManagerBase):
         return StreamPage(head, self._chunks(small or large, max(after, head.floor), limit, max_chars))
 
     def _chunks(self, rows: list[Row], after: int, limit: int, max_chars: int) -> list[StoredText]:
-        """Return the chunks of `small_chunks` or `large_chunks`; here a row holds those of one append, one after the
-        other."""
+        """Return the chunks of `small_chunks` or `large_chunks`; here a row holds all chunks of one append."""
         found: list[StoredText] = []
         chars = 0
         for first_sequence, step, array in rows:
@@ -224,7 +223,7 @@ class SqlStreamManager(StreamManagerBase):
         return int(answers[2][0][0])
 
     def starting_statements(self, start: StreamStart) -> list[Statement]:
-        """Return the statements that start the stream of a new turn, for whichever transaction they run in."""
+        """Return the statements that start the stream of a new turn, for any transaction."""
         query, stream_id = self._queries, start.stream_id
         if start.latest_sequence is None:
             return [
@@ -237,7 +236,7 @@ class SqlStreamManager(StreamManagerBase):
         ]
 
     async def started(self, start: StreamStart) -> None:
-        """Tidy up after these statements."""
+        """Clean up after these statements."""
         await self._purge(start.now)
 
     async def _reset(self, stream_id: str, *, marker: NewChunk, fence: int | None, now: int) -> bool:
@@ -255,7 +254,7 @@ class SqlStreamManager(StreamManagerBase):
             await self._ensure_not_fenced(stream_id, refused, fence, now)
 
     def _home(self, stream_id: str) -> SqlDriver:
-        """Return where the rows of a stream live, for backends that give each stream a database of its own."""
+        """Return the database that holds the rows of a stream, for backends with one database per stream."""
         return self._driver
 
     # -- parts of the batches
@@ -291,12 +290,13 @@ class SqlStreamManager(StreamManagerBase):
         ]
 
     def _expiry(self, stream_id: str, expired_before: int) -> list[Statement]:
-        """Empty the stream if it has expired. Its row stays, so that its sequences are not used again."""
+        """Return the statement that empties the stream if it has expired. Its row stays, so that sequences are not
+        reused."""
         names = ("lock_expired", "drop_expired_chunks", "drop_expired_producers", "empty_expired")
         return [self._queries(name, stream_id, expired_before) for name in names]
 
     def _inserts(self, stream_id: str, chunks: Sequence[NewChunk], now: int) -> Iterator[Statement]:
-        """Yield one statement for each run of chunks of the same step, split where a parameter would get too long."""
+        """Yield one statement for each run of chunks of the same step, split where a parameter would be too long."""
         below_latest = len(chunks) - 1
         for step, group in groupby(chunks, key=attrgetter("step")):
             for texts, array in self._arrays([chunk.text for chunk in group]):
@@ -321,7 +321,7 @@ class SqlStreamManager(StreamManagerBase):
     async def _ensure_not_fenced(
         self, stream_id: str, refused: BatchRefused, fence: int | None, now: int
     ) -> StreamHead | None:
-        """Raise `StreamFenced` if the fence undid the batch: it never falls, so it can be checked afterwards."""
+        """Raise `StreamFenced` if the fence undid the batch: it never decreases, so it can be checked afterwards."""
         head = await self._info(stream_id, now=now)
         if head is not None and fence is not None and head.fence > fence:
             raise StreamFenced(stream_id, fence, head.fence) from refused
@@ -340,7 +340,7 @@ class SqlStreamManager(StreamManagerBase):
         raise StreamNotActive(stream_id, head.status if head is not None else "deleted") from refused
 
     async def _trim(self, stream_id: str, floors: list[Row]) -> None:
-        """Remove hidden rows, many at a time. Nothing depends on it: the floor hides them already."""
+        """Remove hidden rows, many at a time. Optional: the floor already hides them."""
         if not floors:
             return
         floor, trimmed_to = floors[-1]
@@ -352,7 +352,7 @@ class SqlStreamManager(StreamManagerBase):
             )
 
     async def _purge(self, now: int) -> None:
-        """Empty some expired streams now and then; until then every statement overlooks them."""
+        """Empty some expired streams now and then; until then every statement ignores them."""
         if not self.ttl_seconds or now - self._purged_at < PURGE_EVERY_MS:
             return
         self._purged_at = now

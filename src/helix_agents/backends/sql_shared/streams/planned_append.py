@@ -1,4 +1,4 @@
-"""Appends on a database that can be looked at inside a transaction: three statements, and retention only if it is due.
+"""Append where a transaction can read before it writes: three statements, and retention only if it is due.
 
 A batch elsewhere carries its guards with it; here the first statement says whether there is anything to do at all.
 """
@@ -16,7 +16,7 @@ from ..state.row_statements import RowConnection
 
 
 class AppendPlan(NamedTuple):
-    """An append, its chunks as rows, and what retention would run if it were due."""
+    """An append, its chunks as rows, and the retention statements to run if they are due."""
 
     append: Append
     longest: int
@@ -34,7 +34,7 @@ Appended = tuple[int, list[Row]]
 
 
 class PlannedAppends:
-    """For tables with one prefix."""
+    """Appends to tables with one prefix."""
 
     def __init__(self, prefix: str) -> None:
         self._texts = Queries("streams/planned_append", "sqlite", prefix).texts
@@ -72,5 +72,5 @@ class PlannedAppends:
 
 @cache
 def planned_appends(prefix: str) -> PlannedAppends:
-    """Return the object for tables with that prefix. Stores on one driver share it, and so share transactions."""
+    """Return the object for tables with that prefix. Stores on one driver share it, and therefore transactions."""
     return PlannedAppends(prefix)

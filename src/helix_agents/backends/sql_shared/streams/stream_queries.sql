@@ -63,7 +63,7 @@ WHERE chars_before < ?4
 ORDER BY first_sequence;
 
 -- name: lock_expired
--- Take the row of an expired stream, so that nobody else revives it. ?2 expired_before.
+-- Take the row of an expired stream, so that no other writer revives it. ?2 expired_before.
 UPDATE __agents_streams SET updated_at = updated_at WHERE stream_id = ?1 AND updated_at <= ?2;
 
 -- name: drop_expired_chunks
@@ -82,7 +82,7 @@ UPDATE __agents_streams SET floor = latest_sequence, trimmed_to = latest_sequenc
 WHERE stream_id = ?1 AND updated_at <= ?2;
 
 -- name: revive
--- Let a stream that has expired go on where its counter stands. ?2 expired_before, ?3 now, ?4 fence.
+-- Restart an expired stream; its sequences continue. ?2 expired_before, ?3 now, ?4 fence.
 UPDATE __agents_streams
 SET status = 'active', final_output = NULL, error = NULL, revision = revision + 1, created_at = ?3, updated_at = ?3
 WHERE stream_id = ?1 AND updated_at <= ?2 AND fence <= COALESCE(CAST(?4 AS BIGINT), fence);

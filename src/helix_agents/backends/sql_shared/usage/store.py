@@ -1,4 +1,4 @@
-"""Usage entries as rows: one table of entries, one of links between sessions; the database adds up.
+"""Usage entries as rows: one table of entries, one of links between sessions; the database computes the sums.
 
 Knows SQL and the shape of a row, nothing of what is allowed (`stores/usage/base.py`) or of a technology (the driver).
 """
@@ -28,7 +28,7 @@ class SqlUsageStore(UsageStoreBase):
         return sum(len(rows) for rows in answers[: len(entries)])
 
     def insertion(self, entries: Sequence[UsageEntry]) -> list[Statement]:
-        """Return the statements that keep entries: their own first, then those of the links that they name."""
+        """Return the statements that store entries: first the entries, then the links they name."""
         statements = [self._queries("insert_entry", *_row(entry)) for entry in entries]
         for entry in entries:
             if entry.parent_session_id:
@@ -39,7 +39,7 @@ class SqlUsageStore(UsageStoreBase):
 
     @property
     def driver(self) -> SqlDriver:
-        """Where the entries live: a store on the same driver can take them along."""
+        """The driver of the entries: a state store on the same driver can carry them."""
         return self._driver
 
     async def _entries(self, session_id: str, kinds: tuple[UsageKind, ...]) -> list[UsageEntry]:

@@ -1,7 +1,7 @@
-"""Branches as the model keeps them: every end that was left is a copy of the whole conversation, with the way to it.
+"""Branches in the model: every end that was left is a copy of the whole conversation, with the path to it.
 
-To come to a branch, walk from the present to the end of the conversation that was left last with this branch on its
-way, one fork at a time. How a store arranges what it moves is its own business.
+To switch to a branch, walk from the current end to the end that was left last with this branch on its path, one fork at
+a time. How a store arranges what it moves is not specified.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ....types import Branch, BranchPoint, Checkpoint, SessionState
 
 
 class Fork(NamedTuple):
-    """One branch on a way: where it parts, and what is told of it."""
+    """One branch on a path: where it starts, and what is listed about it."""
 
     number: int
     kept: int
@@ -25,7 +25,7 @@ Way = tuple[Fork, ...]
 
 
 class End(NamedTuple):
-    """A whole conversation, with the branches on the way to it."""
+    """A whole conversation, with the branches on the path to it."""
 
     way: Way
     messages: list[Any]
@@ -35,14 +35,14 @@ class End(NamedTuple):
 
 
 class Branches:
-    """The branches of one session: those on the way to the present end, and the ends that were left, latest last."""
+    """The branches of one session: those on the path to the current end, and the ends that were left, latest last."""
 
     def __init__(self) -> None:
         self.way: Way = ()
         self.ends: list[End] = []
 
     def listed(self, message_count: int) -> list[Branch]:
-        """Return all branches, each with the length of the conversation that had it on its way last."""
+        """Return all branches, each with the length of the latest conversation that had it on its path."""
         found: dict[str, Branch] = {}
         for end in self.ends:
             for fork in end.way:
@@ -52,7 +52,7 @@ class Branches:
         return list(found.values())
 
     def leave(self, present: End, point: BranchPoint, number: int) -> str | None:
-        """Leave the present end for a new branch; the branch that is active then."""
+        """Leave the current end for a new branch; return the branch that is active then."""
         at = (number, point.message_count)
         current = next((fork for fork in self.way if fork[:2] == at), None)
         if len(present.messages) <= point.message_count:
@@ -67,15 +67,15 @@ class Branches:
         return point.branch_id
 
     def _with(self, way: Way, fork: Fork) -> Way:
-        """Return a way with one more fork on it, if it comes past there."""
+        """Return a path with one more fork, if the path passes the point."""
         at = fork[:2]
         if _before(way, at) != _before(self.way, at):
             return way
         return (*_before(way, at), fork, *way[len(_before(way, at)) :])
 
     def walk(self, present: End, branch_id: str) -> list[End]:
-        """Return all ends once one has walked to a branch, that of the branch last; none if it is on the way
-        already."""
+        """Return all ends after a walk to a branch, with the branch's end last; none if the branch is already on
+        the path."""
         now, ends = present._replace(way=self.way), list(self.ends)
         while all(fork.branch_id != branch_id for fork in now.way):
             target = _last_with(ends, branch_id)
@@ -95,12 +95,12 @@ class Branches:
         return [] if now.way == self.way else [*ends, now]
 
     def arrive(self, ends: list[End]) -> None:
-        """Be at the last of these ends."""
+        """Make the last of these ends the current one."""
         *self.ends, now = ends
         self.way = now.way
 
     def cut(self, number: int) -> None:
-        """Forget what parts after a checkpoint."""
+        """Drop branches that start after a checkpoint."""
         self._cut((number + 1, -1))
 
     def _cut(self, at: tuple[int, int]) -> None:

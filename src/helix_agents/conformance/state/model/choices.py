@@ -1,6 +1,6 @@
-"""What a random walk does next: calls with random arguments, most of them sensible, some refused by what is stored.
+"""What a random walk does next: calls with random arguments, mostly valid, some rejected because of what is stored.
 
-Arguments that a store must refuse whatever it holds (bad ids, bad JSON) have checks of their own and do not occur here.
+Arguments that a store must always reject (bad ids, bad JSON) have their own checks and do not occur here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ...tools.sample import plain_state, ref, writes
 from .store import ModelStore
 
 NAMES = ("a", "b", "ünï/~ 😀", "d")
-"""Few ids, so that calls meet."""
+"""Few ids, so that calls collide."""
 
 KEYS = ("l0", "l1", "n0", "o0", "v0", "", "~/")
 VALUES: tuple[Any, ...] = (
@@ -109,7 +109,7 @@ class Choices:
         ]
 
     def call(self) -> Call:
-        """Return the next call; every session that exists by then may have been touched, so all of these are named."""
+        """Return the next call; it may change any session that exists by then, so all of them are named."""
         name = self._chance.choice(NAMES)
         weights = [weight for weight, _ in self._menu]
         ((_, make),) = self._chance.choices(self._menu, weights)
@@ -150,7 +150,7 @@ class Choices:
         )
 
     def _guards(self, name: str) -> dict[str, Any]:
-        """Return a version, and now and then a run that starts and another one that ends or gets a new lease."""
+        """Return a version, and sometimes a run that starts and another one that ends or gets a new lease."""
         options: dict[str, Any] = {
             "expected_version": self._version(name),
             "owner": self._owner(name),
@@ -291,7 +291,7 @@ class Choices:
         return self._chance.choice(STEPS)
 
     def _value(self) -> Any:
-        # A copy, because the model's deep copies would keep two places that share one list sharing it.
+        # A copy, because a deep copy preserves that two members share one list.
         return copy.deepcopy(self._chance.choice(VALUES))
 
     def _object(self) -> dict[str, Any]:
@@ -345,14 +345,14 @@ class Choices:
         )
 
     def _identity(self, name: str) -> dict[str, Any]:
-        """Now and then something that cannot change, or nothing where a state need not say it."""
+        """Return, sometimes, a changed field that cannot change, or none where a state may omit it."""
         if self._chance.random() < 0.9:
             return {}
         lies = ({"user_id": "w"}, {"agent_type": "z"}, {"created_at": 7}, {"incarnation": "other"})
         return self._chance.choice((*lies, {"created_at": 0}, {"incarnation": ""}))
 
     def _owner(self, name: str) -> Owner | None:
-        """Mostly none or the right one, now and then one that has lost the session."""
+        """Return mostly none or the right owner, sometimes one that has lost the session."""
         known = self._model.sessions.get(name)
         if known is None or self._chance.random() < 0.7:
             return None

@@ -1,4 +1,4 @@
-"""The part of the model that goes back: checkpoints, restore, fork, branches."""
+"""The history part of the model: checkpoints, restore, fork, branches."""
 
 from __future__ import annotations
 
@@ -33,15 +33,14 @@ class HistoryModel(RunModel):
         super().__init__()
         self.numbers = itertools.count(1)
         self.incarnation: str | None = None
-        """What the next session is born with; a walk sets it, so that both sides agree."""
+        """The incarnation of the next session; a walk sets it, so that both sides agree."""
 
     def born(self) -> str:
         """Return the incarnation of a new session."""
         return self.incarnation or f"incarnation-{next(self.numbers)}"
 
     def _at_version(self, session_id: str, expected_version: int | None, owner: Owner | None) -> Session:
-        """Return the session, if it is the one to go back in: that is judged before anything of its history is looked
-        for."""
+        """Return the session if the guards hold; they are checked before anything in its history is looked up."""
         return self._guarded(session_id, expected_version, None if owner is None else Owner(owner.incarnation))
 
     # -- checkpoints

@@ -24,7 +24,7 @@ def newest_first(
     created_to: int | None,
     expires_before: int | None,
 ) -> list[SessionState]:
-    """Return the sessions that fit all filters."""
+    """Return the sessions that match all filters."""
     statuses = {status} if isinstance(status, str) else set(status) if status is not None else None
 
     def fits(it: SessionState) -> bool:
@@ -47,7 +47,7 @@ def newest_first(
 def page_of(
     found: list[SessionState], *, limit: int, offset: int, cursor: str | None, count: bool
 ) -> Page[SessionState]:
-    """Return one page of sessions that are in order already."""
+    """Return one page of sorted sessions."""
     total = len(found)
     if cursor is not None:
         created_at, _, last = cursor.partition(" ")
@@ -65,8 +65,8 @@ def due_first(
     agent_types: Iterable[str] | None,
     status: SessionStatus | Iterable[SessionStatus] | None,
 ) -> dict[str, Claimable]:
-    """Return the sessions that a worker can continue or close, those that wait longest first, by a text that sorts
-    alike."""
+    """Return the sessions that a worker can continue or close, longest waiting first, by a string that sorts
+    the same way."""
     statuses = None if status is None else {status} if isinstance(status, str) else set(status)
     types = None if agent_types is None else set(agent_types)
     found = {}

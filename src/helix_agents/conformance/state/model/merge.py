@@ -1,8 +1,8 @@
-"""Section "merge of parallel tools", written a second time as plainly as possible, on deep copies.
+"""The merge of parallel tools, written a second time as plainly as possible, on deep copies.
 
 Three phases over all op lists in the order given: ensure/replace/delete, then increments, then appends. The result
-says whether a write was certainly lost (there must be a warning) or certainly not (there must be none); None where
-the contract leaves it open, e.g. two tools that set one path to the same value.
+says whether a write was certainly lost (there must be a warning) or certainly not (there must be none); None if
+the contract allows both, e.g. two tools that set one path to the same value.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _ABSENT: Any = object()
 
 
 class _Lost(Exception):  # an outcome of one op
-    """The op has nowhere to go."""
+    """The op has no target."""
 
 
 def naive_merge(base: dict[str, Any], lists: list[list[dict[str, Any]]]) -> tuple[dict[str, Any], bool | None]:
-    """Return the merged state, and whether writes were lost (None: cannot say)."""
+    """Return the merged state, and whether writes were lost (None: either is allowed)."""
     document: dict[str, Any] = copy.deepcopy(base)
     overwritten = [
         (tool, _path(op)) for tool, ops in enumerate(lists) for op in ops if op["kind"] in ("replace", "delete")
@@ -43,10 +43,21 @@ def naive_merge(base: dict[str, Any], lists: list[list[dict[str, Any]]]) -> tupl
 
 
 def naive_apply(base: dict[str, Any], ops: list[dict[str, Any]]) -> tuple[dict[str, Any], bool]:
-    """Return one list of ops applied in its order, and whether one of them had nowhere to go."""
+    """Return the state after one list of ops, in order, and whether one of them had no target.
+
+    An index refers to the base: an item that an earlier op of the list appended has none.
+    """
     document: dict[str, Any] = copy.deepcopy(base)
-    fits = [_applied(document, _path(op), op) for op in ops]
-    return document, not all(fits)
+    lengths = {key: len(value) for key, value in base.items() if isinstance(value, list)}
+    lost = False
+    for op in ops:
+        path = _path(op)
+        if len(path) == 1 and op["kind"] in ("replace", "delete"):
+            lengths.pop(path[0], None)
+        past_the_end = len(path) > 1 and isinstance(path[1], int) and path[1] >= lengths.get(path[0], path[1] + 1)
+        if past_the_end or not _applied(document, path, op):
+            lost = True
+    return document, lost
 
 
 def _path(op: dict[str, Any]) -> Path:
@@ -54,13 +65,13 @@ def _path(op: dict[str, Any]) -> Path:
 
 
 def _touch(one: Path, other: Path) -> bool:
-    """Return whether one path is the other, or above it, or below it."""
+    """Return whether the paths are equal or one is a prefix of the other."""
     shorter = min(len(one), len(other))
     return one[:shorter] == other[:shorter]
 
 
 def _position_lost_meaning(overwritten: Path, path: Path) -> bool:
-    """Return whether the path names a position of a list somewhere below what was overwritten."""
+    """Return whether the path has a list index somewhere inside what was overwritten."""
     depth = len(overwritten)
     return depth < len(path) and path[:depth] == overwritten and any(isinstance(it, int) for it in path[depth:])
 

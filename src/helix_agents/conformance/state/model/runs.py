@@ -35,7 +35,7 @@ class RunModel(StateStore):
         owner: Owner | None = None,
         new_epoch: int | None = None,
     ) -> Session:
-        """Return the session, if it is what the guards say; claimed, if there is a new epoch."""
+        """Return the session if the guards hold; claim it if there is a new epoch."""
         session = self._session(session_id)
         if owner is not None and owner.incarnation != session.state.incarnation:
             raise SessionNotFound(session_id)

@@ -1,4 +1,4 @@
-"""One session as the model keeps it, and what every change does to it. Plain values and deep copies, no store."""
+"""One session of the model, and what every change does to it. Plain values and deep copies, no store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LABELS = ("stream_id", "parent_session_id", "root_session_id", "expires_at", "us
 
 
 class Session:
-    """Everything that is kept of one session."""
+    """Everything that is stored for one session."""
 
     def __init__(self, state: SessionState) -> None:
         self.state = state
@@ -44,13 +44,13 @@ class Session:
         self.branches = Branches()
 
     def require_version(self, expected_version: int | None) -> None:
-        """Raise unless the session is at this version; None is any."""
+        """Raise unless the session is at this version; None matches any."""
         state = self.state
         if expected_version not in (None, state.version):
             raise VersionConflict(expected_version or 0, state.version, state.status, state.session_id)
 
     def require_identity(self, state: SessionState, *, guarded: bool) -> None:
-        """Raise if the state is that of another session, or would change what stays."""
+        """Raise if the state belongs to another session, or would change a fixed field."""
         given = {"incarnation": state.incarnation, "created_at": state.created_at}
         claims = {name: value for name, value in given.items() if value}
         for name, value in {**claims, "agent_type": state.agent_type, "user_id": state.user_id}.items():
@@ -70,14 +70,14 @@ class Session:
             raise IllegalTransition("session", self.state.status, status, self.state.session_id)
 
     def bump(self, **changes: Any) -> int:
-        """Change fields and count the version up; returns the new version."""
+        """Change fields, increment the version and return it."""
         self.state = msgspec.structs.replace(self.state, version=self.state.version + 1, **changes)
         return self.state.version
 
     def wait(self, now: int, *, by_status: bool = False) -> None:
-        """Note when a worker can continue the session, if it waits.
+        """Record when a worker can continue the session, if it waits.
 
-        `by_status`: only its status was changed, which pauses a session for good.
+        `by_status`: only its status was changed, which pauses a session without a wake-up time.
         """
         state = self.state
         self.due_at = None
@@ -109,18 +109,18 @@ class Session:
         self.wait(now)
 
     def stage(self, step_id: str, calls: Sequence[StagedChanges], now: int) -> None:
-        """Keep rows until their step commits; the same call again replaces."""
+        """Store rows until their step commits; staging the same call again replaces its row."""
         rows = self.staged.setdefault(step_id, {})
         for call in calls:
             rows[call.kind, call.tool_call_id] = msgspec.structs.replace(copy.deepcopy(call), staged_at=now)
 
     def rows_of(self, step_id: str) -> list[StagedChanges]:
-        """Return what is staged for a step, in the order of the calls."""
+        """Return the staged rows of a step, in the order of the calls."""
         rows = self.staged.get(step_id, {}).values()
         return sorted(rows, key=lambda row: (row.index, row.kind, row.tool_call_id))
 
     def promote(self, step_id: str) -> list[str]:
-        """Merge a step's staged writes into custom state; returns whether writes were lost, as warnings."""
+        """Merge a step's staged writes into custom state; return whether writes were lost, as warnings."""
         rows = self.rows_of(step_id)
         self.staged.pop(step_id, None)
         merged, lost = naive_merge(self.state.custom_state, [list(row.writes.ops) for row in rows])
@@ -128,7 +128,7 @@ class Session:
         return {True: ["lost"], None: ["perhaps"], False: []}[lost]
 
     def begin(self, run: RunRecord | None, now: int) -> RunRecord | None:
-        """Add a run; without a turn of its own it gets the one after that of the latest run."""
+        """Add a run; without a given turn it gets the one after the latest run's."""
         if run is None:
             return None
         ended = {"status": "running", "step_count": 0, "completed_at": None, "error": None, "output": None}
@@ -150,7 +150,7 @@ class Session:
         for place, run in enumerate(self.runs):
             if (run.run_id, run.status, run.lease_until) == (seen.run_id, seen.status, seen.lease_until):
                 new = {name: getattr(wanted, name) for name in RunRecord.__struct_fields__}
-                # By their text: to Python, `1` equals `True`.
+                # Compared as strings: in Python, `1` equals `True`.
                 new = {k: copy.deepcopy(value) for k, value in new.items() if repr(value) != repr(getattr(seen, k))}
                 if wanted.status in RUN_TERMINAL and wanted.completed_at is None:
                     new["completed_at"] = now
@@ -159,7 +159,7 @@ class Session:
         raise LeaseConflict(self.state.session_id, seen.run_id)
 
     def make_checkpoint(self, meta: CheckpointMeta, now: int, number: int) -> Checkpoint:
-        """Keep the session as it is now; `number` makes the id unique."""
+        """Store the session as it is now; `number` makes the id unique."""
         session_id = self.state.session_id
         made = Checkpoint(
             checkpoint_id=f"cpv1-{session_id}-s{meta.step_count}-t{now}-{number:06x}",
@@ -173,14 +173,14 @@ class Session:
             status=self.state.status,
             version=self.state.version,
             created_at=now,
-            # The flag and the epoch belong to the present, not to what was committed.
+            # The flag and the epoch are not part of a commit.
             state=msgspec.structs.replace(copy.deepcopy(self.state), interrupt_flag=None, owner_epoch=0),
         )
         self.checkpoints.append(made)
         return made
 
     def find_checkpoint(self, checkpoint_id: str) -> tuple[int, Checkpoint]:
-        """Return a checkpoint and its place among the others."""
+        """Return a checkpoint and its position among the others."""
         for place, made in enumerate(self.checkpoints):
             if made.checkpoint_id == checkpoint_id:
                 return place, made
@@ -193,7 +193,7 @@ class Session:
         return End((), *copy.deepcopy((self.messages, self.checkpoints, self.staged, state)))
 
     def go_back(self, place: int, message_count: int) -> None:
-        """Return to the checkpoint at a place, with so many messages."""
+        """Restore the checkpoint at a position, with this many messages."""
         made = self.checkpoints[place]
         counted = min(made.message_count, message_count)
         self.checkpoints[place:] = [msgspec.structs.replace(made, message_count=counted)]
@@ -202,7 +202,7 @@ class Session:
         self.state = msgspec.structs.replace(self.state, custom_state=copy.deepcopy(made.state.custom_state))
 
     def come_back(self, ends: list[End], now: int) -> None:
-        """Return to the last of these ends."""
+        """Restore the last of these ends."""
         self.branches.arrive(ends)
         end = ends[-1]
         self.messages, self.checkpoints, self.staged = end.messages, end.checkpoints, end.staged
@@ -210,7 +210,7 @@ class Session:
         self.overwrite(msgspec.structs.replace(end.state, **kept), now)
 
     def forked(self, new_session_id: str, checkpoint_id: str | None, now: int, incarnation: str) -> Session:
-        """Return a session of its own that begins with this one as it is now, or was at a checkpoint."""
+        """Return an independent copy of this session as it is now, or was at a checkpoint."""
         state, messages = self.state, self.messages
         if checkpoint_id is not None:
             made = self.find_checkpoint(checkpoint_id)[1]

@@ -1,7 +1,7 @@
 """ModelStore: the whole StateStore contract on one dict per session and deep copies, one asyncio task at a time.
 
-It is the oracle of the random walks. It validates nothing: walks hand it only what a store must accept, or what both
-must refuse because of what is stored. `now` is set by the walk, so that both sides order sessions alike.
+It is the oracle of the random walks. It validates nothing: walks pass it only what a store must accept, or what both
+must reject because of what is stored. The walk sets `now`, so that both sides order sessions alike.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .session import Session
 
 
 class ModelStore(HistoryModel):
-    """See the module."""
+    """The model; see the module."""
 
     # -- sessions
 
@@ -327,7 +327,7 @@ class ModelStore(HistoryModel):
         session = self._guarded(session_id, owner=owner)
         removed = len(session.messages[message_count:])
         del session.messages[message_count:]
-        # What is gone is gone for checkpoints, too.
+        # Checkpoints also lose the removed messages.
         session.checkpoints = [
             msgspec.structs.replace(made, message_count=min(made.message_count, message_count))
             for made in session.checkpoints

@@ -30,14 +30,14 @@ _HISTORY_SHOWN = 12
 
 
 class Walk:
-    """A store, the model, and what the walk knows of both."""
+    """A store, the model, and the ids that the walk maps between them."""
 
     def __init__(self, store: StateStore, seed: int) -> None:
         self.store = store
         self.model = ModelStore()
         self.choose = Choices(random.Random(seed), self.model)
         self.history: list[str] = []
-        # The model's ids of checkpoints and branches and the store's, in the order in which they were made.
+        # The model's and the store's ids of checkpoints and branches, in the order of creation.
         self.theirs: dict[str, str] = {}
         self.numbers: dict[str, int] = {}
 
@@ -46,13 +46,13 @@ class Walk:
         call = self.choose.call()
         self.history.append(str(call))
         expected_kind, expected, got_kind, got = await self._do(call)
-        expect_same(got_kind, expected_kind, "how the call ended")
+        expect_same(got_kind, expected_kind, "the outcome of the call")
         _compare_warnings(call.method, got, expected)
         if call.method == "list_claimable" and got_kind == "answer":
-            # The order follows the clock, which the model does not have.
+            # The order follows the clock, which the model does not know.
             got, expected = (sorted(each, key=lambda it: it.session_id) for each in (got, expected))
         if call.method not in _ANSWER_WARNINGS:
-            expect_same(self._comparable(got), self._comparable(expected), "the answer")
+            expect_same(self._comparable(got), self._comparable(expected), "the returned value")
         for name in call.touches:
             expect_same(await self._view(self.store, name), await self._view(self.model, name), f"session {name!r}")
         if number % _COMPARE_ALL_EVERY == 0:
@@ -74,7 +74,7 @@ class Walk:
         if call.method == "branch_session" and got_kind == expected_kind == "answer":
             named = {self.theirs.get(it.branch_id, it.branch_id) for it in await self.model.list_branches(call.args[0])}
             for made in await self.store.list_branches(call.args[0]):
-                if made.branch_id not in named:  # the store has chosen a name for the branch that was left
+                if made.branch_id not in named:  # the store chose the id of the branch that was left
                     self._pair(f"left of {call.args[1].branch_id}", made.branch_id)
         return expected_kind, expected, got_kind, got
 
@@ -97,12 +97,12 @@ class Walk:
         return self._comparable(await dump_session(store, name))
 
     def _comparable(self, value: Any) -> Any:
-        """Return the value less clocks, wordings and cursors, with checkpoints and branches numbered."""
+        """Return the value without times, wordings and cursors, with checkpoints and branches numbered."""
         value = plain(value)
         if isinstance(value, dict):
             kept = {key: item for key, item in value.items() if key not in _CLOCK_FIELDS}
             if "turn" in kept:
-                kept.pop("started_at")  # The clock's, where that of a ref is the caller's.
+                kept.pop("started_at")  # Set by the clock; the caller sets that of a ref.
             if "checkpoint_id" in kept or "branch_id" in kept:
                 kept.pop("created_at", None)
             if "new_version" in kept:
@@ -117,7 +117,7 @@ class Walk:
 
 
 def _compare_warnings(method: str, got: Any, expected: Any) -> None:
-    """The wording is the store's own; whether there are any is not."""
+    """Compare whether there are warnings; their wording may differ."""
     if expected is None or method not in _HAVE_WARNINGS:
         return
     ours, theirs = getattr(expected, "warnings", expected), getattr(got, "warnings", got)
@@ -135,7 +135,7 @@ async def _outcome(method: Callable[..., Awaitable[Any]], call: Call) -> tuple[s
 
 
 async def random_walk(store: StateStore, seed: int, steps: int) -> None:
-    """Walk; fails with the seed and the last operations."""
+    """Run a walk; fail with the seed and the last operations."""
     walk = Walk(store, seed)
     for number in range(1, steps + 1):
         try:

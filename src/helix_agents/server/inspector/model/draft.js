@@ -81,7 +81,7 @@ const ACTS = {
 	tool_outcome_request: (draft, chunk) => ask(draft, chunk, "outcome"),
 	subagent_start: (draft, chunk) => { draft.call(chunk).child ??= { id: chunk.sub_session_id, agent: chunk.agent_type, status: "active", draft: new Draft() }; },
 	subagent_end: (draft, chunk) => { const child = draft.call(chunk).child; if (child) child.status = chunk.status ?? "completed"; },
-	// A turn that failed leaves a step behind that nobody will commit.
+	// A turn that failed leaves a step that will never be committed.
 	run_started: (draft) => { draft.steps = draft.steps.filter((step) => step.done); draft.notes = []; },
 	step_committed: (draft, chunk) => { const step = draft.steps.at(-1); if (step) step.done = true; if (chunk.warnings?.length) draft.notes.push({ kind: "warning", at: chunk.timestamp, texts: chunk.warnings }); },
 	error: (draft, chunk) => draft.notes.push({ kind: "error", at: chunk.timestamp, texts: [chunk.error] }),

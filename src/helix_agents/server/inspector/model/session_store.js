@@ -1,4 +1,4 @@
-// One session as this page knows it. Frames go in, views are told by topic; data flows one way.
+// One session as this page knows it. Frames go in, views are notified by topic; data flows one way.
 //
 // The stored conversation comes from snapshots, the open step from chunks behind the snapshot's sequence. After each
 // commit a new snapshot brings the rest of the messages and says which chunks it covers. Nothing is drawn twice, because
@@ -72,7 +72,7 @@ export class SessionStore {
 		this.#readPast();
 	}
 
-	// Work that nobody waits for: a view that was left stops it, a server that is away is asked again, anything else is
+	// Work that no code waits for: a view that was left stops it, a server that is away is asked again, anything else is
 	// shown as the state of the link.
 	#quietly(work) {
 		work.catch((error) => {
@@ -101,7 +101,7 @@ export class SessionStore {
 		this.#quietly(this.#sync("all").then(() => this.#readAround()));
 	}
 
-	// Reads what is new: a commit happened, or somebody answered.
+	// Reads what is new: a commit happened, or a person answered.
 	refresh() {
 		this.#quietly(this.#sync("rest"));
 	}

@@ -37,7 +37,7 @@ export class CheckpointDock {
 		this.#compare.addEventListener("change", () => acts.compare(this.#compare.value));
 	}
 
-	// The slider itself stays where it is: somebody may be dragging it.
+	// The slider itself stays where it is: a person may be dragging it.
 	draw({ place, before, other }) {
 		const list = this.#store.checkpoints;
 		const here = list[place];

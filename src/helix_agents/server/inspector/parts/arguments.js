@@ -40,7 +40,7 @@ function field(name, before, set) {
 	const box = h(isLong(start) ? "textarea" : "input", { class: "field", rows: isLong(start) ? String(Math.min(12, linesOf(start) + 1)) : undefined, value: start, label: name, dir: "ltr" });
 	const was = h("p.was", { hidden: true }, "was ", h("s", shownInFull(start)), " ", button("Undo", () => { box.value = start; read(); }, { kind: "quiet tiny linkish" }));
 	const preview = h("pre.value.preview", { dir: "ltr" });
-	// A field changes some texts by itself (line ends, for example): what nobody has edited stays what it was.
+	// A field changes some texts by itself (line ends, for example): what was not edited stays as it was.
 	const untouched = box.value;
 	const draw = (text) => { preview.hidden = !hidesSomething(text); put(preview, shownInFull(text)); };
 	const read = () => {

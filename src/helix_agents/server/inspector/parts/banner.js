@@ -28,7 +28,7 @@ export class Banner {
 
 	drawLink(store) {
 		document.body.classList.toggle("stale", store.link === "lost");
-		if (store.link === "lost") return this.show(`The connection is lost. Trying again; the stream goes on from chunk ${store.sequence}.`, [button("Try now", () => store.retryNow())]);
+		if (store.link === "lost") return this.show(`The connection is lost. Trying again; the stream continues from chunk ${store.sequence}.`, [button("Try now", () => store.retryNow())]);
 		if (store.link === "gone") return this.show("This session was deleted.", [button("All sessions", () => go(link([])))]);
 		if (store.link instanceof Error) return this.show(store.link.message, [button("Try now", () => store.reload())]);
 		return this.hide();

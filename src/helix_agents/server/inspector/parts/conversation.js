@@ -83,7 +83,7 @@ class Conversation {
 		for (const topic of ["draft", "session", "link"]) store.on(topic, this.#draw);
 	}
 
-	// Earlier messages are fetched as somebody comes near them.
+	// Earlier messages are fetched as a person scrolls near them.
 	#watch() {
 		const near = (entries) => { if (entries.at(-1).isIntersecting && this.#store.story.first) this.#store.loadEarlier().catch(() => {}); };
 		this.#top?.disconnect();
@@ -112,7 +112,7 @@ class Conversation {
 	}
 
 	// Both halves in one frame: a step that goes from the open ones to the stored ones is never in both or in neither.
-	// While somebody writes an answer, what they see stays until they are done.
+	// While a person writes an answer, what they see stays until they are done.
 	#drawNow() {
 		this.#tail.keep(() => {
 			this.#open.forgetAnswered();

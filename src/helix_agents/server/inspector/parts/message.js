@@ -70,7 +70,7 @@ function call(each, { times, live }) {
 			each.error ? io("Error", each.error) : each.result === undefined ? h("p.dim", "No result yet.") : io(Array.isArray(each.result) ? `Result, ${plural(each.result.length, "item")}` : "Result", each.result)));
 }
 
-// A sub-agent: live text from the parent's stream, the stored conversation when somebody unfolds it.
+// A sub-agent: live text from the parent's stream, the stored conversation when a person unfolds it.
 function child(each, context) {
 	const { id, agent, status, draft } = each.child ?? { id: "", agent: each.name };
 	const state = each.state === "done" ? "completed" : each.state === "failed" ? "failed" : status ?? "active";

@@ -1,4 +1,4 @@
-// What screen readers hear of a session: its status, questions and that somebody answered, never single pieces of text.
+// What screen readers hear of a session: its status, questions and that a person answered, never single pieces of text.
 
 import { h } from "../dom.js";
 import { word } from "../status.js";

@@ -28,7 +28,7 @@ export class OpenPart {
 		return { rewrite: ways, agent: store.session.agent_type, sessionId: store.id, question: (each) => this.#question(each), below: (id) => store.waitingBelow(id), times: store.history.calls, usage: store.usageByStep };
 	}
 
-	// Somebody writes an answer to a question that still waits.
+	// A person writes an answer to a question that still waits.
 	get isBusy() {
 		const { activeElement } = document;
 		return this.node.contains(activeElement) && activeElement.matches("input, textarea") && this.#asks.has(activeElement.closest(".ask")?.dataset.question);
@@ -48,7 +48,7 @@ export class OpenPart {
 		return redraw(this.node, this.#putAside(), openSteps.map((step) => openStep(this.#withAnswers(step), step.agent ?? session.agent_type, { ...this.context, rewrite: undefined, live })), notes.map(note));
 	}
 
-	// What somebody types into a question survives a new drawing.
+	// What a person types into a question survives a new drawing.
 	#question(each) {
 		const key = questionKey(each);
 		if (!this.#asks.has(key)) this.#asks.set(key, ask(each, { sessionId: this.#store.session.root_session_id ?? this.#store.id, answered: this.#answered }));

@@ -1,4 +1,4 @@
-// The tabs beside a conversation and the panel that one of them shows. On a phone the conversation is a tab, too.
+// The tabs beside a conversation and the panel that one of them shows. On a phone the conversation is also a tab.
 
 import { h, put, redraw } from "../dom.js";
 import { chunksPanel } from "../panels/chunks.js";
@@ -17,7 +17,7 @@ export class Panels {
 	#tab = "";
 	panel = null;
 
-	// `choose(name)`: somebody wants another tab.
+	// `choose(name)`: a person chooses another tab.
 	constructor({ choose, narrow }) {
 		this.#choose = choose;
 		this.#narrow = narrow;

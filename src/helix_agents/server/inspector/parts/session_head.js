@@ -7,7 +7,7 @@ import { brief, inFull, json, money, plural, shown, when } from "../text.js";
 
 // `toQuestion` goes to the first question that waits.
 export function drawHead(node, store, { actions, toQuestion }) {
-	// A menu that somebody has opened stays as it is until it is closed.
+	// A menu that a person has opened stays as it is until it is closed.
 	if (!store.session || node.querySelector(".menu[open]")) return;
 	redraw(node, h("div.head-1", title(store, toQuestion), h("div.actions", buttons(store.session, actions))), h("dl.facts", facts(store)));
 }

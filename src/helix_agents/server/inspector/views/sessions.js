@@ -91,7 +91,7 @@ class SessionsView {
 		this.#load();
 	}
 
-	// A response about filters that were changed since then is about a list that nobody looks at any more.
+	// A response about filters that were changed since then is about a list that is no longer shown.
 	#isLate(asked) {
 		return this.#stopped || this.#search !== asked;
 	}
@@ -152,7 +152,7 @@ class SessionsView {
 			this.#next && button("Older", older));
 	}
 
-	// Rows on the page change in place; they move only when somebody reloads or asks for what is newer.
+	// Rows on the page change in place; they move only when a person reloads or asks for what is newer.
 	async #refresh() {
 		if (document.hidden || this.#stopped || !this.#rows.length) return;
 		const asked = this.#search;

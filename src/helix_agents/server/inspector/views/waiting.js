@@ -25,7 +25,7 @@ export function waiting(view, { search }) {
 		const timer = setTimeout(() => { if (!list.children.length) put(list, skeleton()); }, 200);
 		try {
 			const page = await get(`waiting${query({ cursor: asked, limit: 50 })}`);
-			if (stopped || cursor !== asked) return; // somebody went on to another page
+			if (stopped || cursor !== asked) return; // the person moved to another page
 			keepFocus(list, () => draw(page));
 			isBroken = false;
 		} catch (error) {
@@ -39,7 +39,7 @@ export function waiting(view, { search }) {
 		if (!page.items.length) return put(list, blank("Nothing waits", "Approvals and questions of client tools appear here while their run is suspended.", { glyph: "s-done" }));
 		for (const each of page.items) if (!known.has(questionKey(each))) known.set(questionKey(each), question(each));
 		const wanted = [...page.items.map((each) => known.get(questionKey(each))), page.next_cursor ? button("More", () => go(link(["waiting"], { cursor: page.next_cursor })), { key: "n" }) : null].filter(Boolean);
-		// Only what changed is touched: somebody may be writing an answer.
+		// Only what changed is touched: a person may be writing an answer.
 		for (const node of [...list.childNodes]) if (!wanted.includes(node)) node.remove();
 		wanted.forEach((node, place) => { if (list.childNodes[place] !== node) list.insertBefore(node, list.childNodes[place] ?? null); });
 		return list;

@@ -84,7 +84,7 @@ local function set_status(s, status, final_output, error)
   if error then redis.call('HSET', s.meta, 'error', error) else redis.call('HDEL', s.meta, 'error') end
 end
 
--- Readers of the stream are told to look. A user without permission for the channel may still write.
+-- Notifies the readers of the stream. A user without permission for the channel may still write.
 local function publish(s) redis.pcall('PUBLISH', s.a.channel, '') end
 
 -- Why an append changes nothing, and the number that goes with the reason; nil if nothing speaks against it.

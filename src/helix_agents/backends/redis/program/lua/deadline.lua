@@ -27,7 +27,7 @@ end
 
 -- All keys of a session have the same deadline, to the millisecond. It moves for all of them together, and only when
 -- that gains a tenth of the time to live; in between a key that was made by this write gets the deadline of the others.
--- With `shrink` it also moves back: a session that waited for somebody was given more time than it needs afterwards.
+-- With `shrink` it also moves back: a session that waited for a person had more time than it needs afterwards.
 local function expire(expires_at, shrink)
   local current, now = tonumber(main.deadline), nil
   if current then

@@ -31,19 +31,17 @@ local function cells_differ(first, last)
   return differ
 end
 
--- The stream that takes chunks along: meta, chunks, producers, then producer, counter, fence ('' without one), now,
--- expired_before, ttl, max_chunks, channel.
-local function stream_refuses(first)
-  local meta, chunks, producers, producer, counter, fence, now, expired_before, life, most, channel =
-    unpack(words, first, first + 10)
+-- The stream that this program changes: meta, chunks, producers, then fence ('' without one), now, expired_before, ttl,
+-- max_chunks, channel.
+local function find_stream(first)
+  local meta, chunks, producers, fence, now, expired_before, life, most, channel = unpack(words, first, first + 8)
   stream = stream_at(KEYS[meta + 0], KEYS[chunks + 0], KEYS[producers + 0], {
     now = now + 0, expired_before = expired_before + 0, fence = fence ~= '' and fence + 0, ttl = life + 0,
     max_chunks = most + 0, channel = channel,
   })
-  stream.producer, stream.counter = producer, counter
-  local reason, detail = refusal(stream, producer, counter)
-  return reason and 'stream:' .. reason .. ':' .. (detail or '')
 end
+
+local function stream_refuses(reason, detail) return reason and 'stream:' .. reason .. ':' .. (detail or '') end
 
 -- Whether the word is a guard, and the reason if it does not hold.
 local function guard(name, first, last)
@@ -58,7 +56,12 @@ local function guard(name, first, last)
     local found = call(four, KEYS[words[first + 4] + 0], unpack(words, first + 5, last))
     if type(found) == 'number' then found = string.format('%.0f', found) end
     return true, not holds(two, found, three) and one
-  elseif name == 'stream' then
-    return true, stream_refuses(first)
+  elseif name == 'appends' then -- a stream, then producer and counter
+    find_stream(first)
+    stream.producer, stream.counter = words[first + 9], words[first + 10]
+    return true, stream_refuses(refusal(stream, stream.producer, stream.counter))
+  elseif name == 'starts' then -- a stream, then its latest sequence as it was read, '' if there was none
+    find_stream(first)
+    return true, stream_refuses(start_refusal(stream, words[first + 9]))
   end
 end

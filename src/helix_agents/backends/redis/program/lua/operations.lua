@@ -58,7 +58,8 @@ local function write_custom_state(name, first, last)
   return true
 end
 
--- Chunks that go along: the stream's final output ('' if it goes on, else '=' and the text), then step and text in turn.
+-- Chunks that a commit carries: the stream's final output ('' if it continues, else '=' and the text), then pairs of
+-- step and text.
 local function append_along(ends, first, last)
   sequence = append(stream, stream.producer, stream.counter, words, first, last)
   if ends ~= '' then
@@ -66,6 +67,12 @@ local function append_along(ends, first, last)
     set_status(stream, status, status == 'ended' and text, status == 'failed' and text)
     publish(stream)
   end
+end
+
+-- The stream of a turn that this program claims: incarnation, producer_memory, then step and text of the marker.
+local function start_along(incarnation, producer_memory, first, last)
+  if stream.status then empty(stream, producer_memory + 0, words, first, last) else create(stream, incarnation) end
+  raise_fence(stream)
 end
 
 -- `position`: where in the stream the checkpoint is; '~2' is two chunks before the end of what went along.
@@ -111,6 +118,8 @@ local function write_session(name, first, last)
     end
   elseif name == 'chunks' then -- final output, then step and text in turn
     append_along(one, first + 1, last)
+  elseif name == 'start' then
+    start_along(one, two, first + 2, last)
   elseif name == 'checkpoint' then -- short id, the row before the position in the stream, that, and the rest
     checkpoint(one, two, three, four)
   elseif name == 'deadline' then -- when the session expires: '' is as stored; '1' if it may then expire earlier
@@ -128,7 +137,7 @@ local function write_session(name, first, last)
   elseif name == 'destroy' then
     each_container('UNLINK')
     each_key('UNLINK')
-    redis.pcall('PERSIST', string.sub(head, 1, -#':session' - 1) .. ':usage:entries' .. tail) -- whoever deletes decides
+    redis.pcall('PERSIST', string.sub(head, 1, -#':session' - 1) .. ':usage:entries' .. tail) -- the deletion decides
   end
 end
 

@@ -1,5 +1,5 @@
 -- One change of one stream, all at once. KEYS: meta, chunks, producers. ARGV[1]: { what, arguments } packed.
--- The script is append.lua and this file, in one text.
+-- The script is append.lua, start.lua and this file, in one text.
 
 local what, a = unpack(cmsgpack.unpack(ARGV[1]))
 local call = redis.call
@@ -11,26 +11,14 @@ local function first_after(sequence)
   return entry and tonumber(string.match(entry[1], '^%d+')) or nil
 end
 
-local function raise_fence()
-  if a.fence and a.fence > (s.fence or 0) then call('HSET', META, 'fence', number(a.fence)) end
-end
-
 local function refused() return { 'fenced', number(s.fence) } end
 
 local run = {}
 
 function run.open()
   if s.fenced then return call('HGETALL', META) end
-  if s.missing then
-    call('DEL', CHUNKS, PRODUCERS)
-    call('HDEL', META, 'final_output', 'error')
-    call('HSETNX', META, 'incarnation', a.incarnation)
-    local now, latest = number(a.now), number(s.latest or 0)
-    call('HSET', META, 'status', 'active', 'revision', number((s.revision or -1) + 1), 'latest', latest,
-      'floor', latest, 'kept', 0, 'first', number((s.latest or 0) + 1), 'created_at', now, 'updated_at', now)
-    keep_alive(s, true)
-  end
-  raise_fence()
+  if s.missing then create(s, a.incarnation) end
+  raise_fence(s)
   return call('HGETALL', META)
 end
 
@@ -43,7 +31,7 @@ end
 function run.status()
   if s.missing then return false end
   if s.fenced then return call('HGETALL', META) end
-  raise_fence()
+  raise_fence(s)
   for _, allowed in ipairs(a.allowed) do
     if s.status == allowed then
       set_status(s, a.status, a.final_output, a.error)
@@ -58,7 +46,7 @@ end
 function run.rewind()
   if s.missing then return false end
   if s.fenced then return refused() end
-  raise_fence()
+  raise_fence(s)
   local removed, from = 0, s.floor + 1
   while true do
     local entries, doomed = call('XRANGE', CHUNKS, number(from), '+', 'COUNT', PAGE), {}
@@ -81,18 +69,8 @@ end
 function run.reset()
   if s.missing then return false end
   if s.fenced then return refused() end
-  raise_fence()
-  call('DEL', CHUNKS)
-  s.kept, s.floor = 0, 0
-  add(s, a.marker, 1, #a.marker)
-  set_status(s, 'active', false, false)
-  local producers = call('HGETALL', PRODUCERS)
-  for place = 1, #producers, 2 do
-    local seen_at = tonumber(string.match(producers[place + 1], ':([^:]*)$'))
-    if seen_at <= a.now - a.producer_memory then call('HDEL', PRODUCERS, producers[place]) end
-  end
-  keep_alive(s, true)
-  publish(s)
+  raise_fence(s)
+  empty(s, a.producer_memory, a.marker, 1, #a.marker)
   return 1
 end
 
