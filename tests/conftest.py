@@ -6,10 +6,21 @@ import gc
 
 import pytest
 
-SLOW = ("cloudflare", "executor", "postgres", "redis", "client", "packaging", "runtimes", "docsite", "conformance")
-"""Folders whose files take longest: they start first, so that none of them is left to one process in the end."""
+SLOW = (
+    "cloudflare",
+    "executor",
+    "demo",
+    "postgres",
+    "redis",
+    "client",
+    "packaging",
+    "runtimes",
+    "docsite",
+    "conformance",
+)
+"""Folders whose files take longest: they start first, so that no process is left with one of them at the end."""
 
-pytest_plugins = ["tests.servers.fixtures"]
+pytest_plugins = ["tests.servers.fixtures", "tests.time_limit"]
 
 
 def pytest_collection_finish() -> None:

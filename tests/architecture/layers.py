@@ -1,7 +1,7 @@
-"""The house rules about imports and files, as functions of a source tree.
+"""The rules about imports and files, as functions of a source tree.
 
 Nothing here imports the package: everything is read from the syntax trees, so a tree that cannot even be imported
-can be judged, and so can a small broken tree in a test. Each check returns sentences, one for each breach.
+can be checked, and so can a small broken tree in a test. Each check returns sentences, one for each breach.
 """
 
 from __future__ import annotations
@@ -41,50 +41,50 @@ GROUND = CONTRACTS | {"state", "core"}
 AGENT_SIDE = frozenset({"agent", "tools", "schema", "llm", "limits", "history"})
 BELOW_SERVER = GROUND | AGENT_SIDE | {"executor"}
 
-# Room -> the rooms it may import, besides itself. A room that is not here may not exist: a new one is a decision.
+# Package -> the packages it may import, besides itself. A package that is not listed here may not exist.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "core": frozenset(),
     "state": frozenset({"core"}),
     "stores": GROUND,
     "streams": GROUND,
     "backends": GROUND,
-    # The kit has checks of the executor as well; the executor never knows of the kit.
+    # The kit also has checks of the executor; the executor never imports the kit.
     "conformance": BELOW_SERVER,
     "llm": frozenset({"core"}),
     "schema": frozenset({"core"}),
     "tools": frozenset({"core", "state", "schema", "llm", "stores"}),
-    # Tools of MCP servers, for agents; nothing below knows of it.
+    # Tools of MCP servers, for agents; no lower layer imports it.
     "mcp": frozenset({"core", "tools"}),
     "limits": frozenset({"core"}),
     "history": frozenset({"core", "llm"}),
     "agent": frozenset({"core", "state", "tools", "schema", "llm", "limits", "history"}),
     "executor": GROUND | AGENT_SIDE,
     "operations": BELOW_SERVER,
-    # Built on the hooks of the executor, which does not know it.
+    # Built on the hooks of the executor, which does not import it.
     "telemetry": BELOW_SERVER,
     "server": BELOW_SERVER | {"telemetry"},
-    # Puts executor, stores and server together where they live in one place, such as a Durable Object.
+    # Combines executor, stores and server in one place, such as a Durable Object.
     "runtimes": BELOW_SERVER | {"server", "backends", "operations"},
     "demo": BELOW_SERVER | {"backends"},
     # Kills users' own agents with the faults of the kit, on memory stores or by URL.
     "crashtest": BELOW_SERVER | {"backends", "conformance"},
     "cli": BELOW_SERVER | {"operations", "demo", "server", "backends", "conformance", "crashtest"},
     "__main__": frozenset({"cli"}),
-    # Rooms for the stores of one backend each, to import them from.
+    # Packages from which users import the stores of one backend each.
     "sqlite": frozenset({"backends"}),
     "postgres": frozenset({"backends"}),
     "redis": frozenset({"backends"}),
     "inmemory": frozenset({"backends"}),
     "cloudflare": frozenset({"backends", "runtimes"}),
-    # The front door re-exports from anywhere; no module inside uses it.
+    # The root package re-exports from anywhere; no module inside imports it.
     "front door": BELOW_SERVER | {"server", "operations", "backends"},
 }
 
 ANYWHERE = ""
-# Library -> the modules (or folders of modules) that may import it. Everything else must do without.
+# Library -> the modules (or folders of modules) that may import it. No other module may import it.
 LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "msgspec": (ANYWHERE,),
-    # For type checkers only, which bring it: defaults of type variables.
+    # For type checkers only, which include it: defaults of type variables.
     "typing_extensions": ("tools", "agent", "executor"),
     "asyncpg": ("backends.postgres",),
     # What SQLite, D1 and Durable Objects share must run where there is no sqlite3.
@@ -112,7 +112,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "opentelemetry": (ANYWHERE,),
     "pydantic": (ANYWHERE,),
 }
-# Those that a plain installation lacks: only they may be imported inside a function.
+# Libraries that a plain installation lacks: only these may be imported inside a function.
 OPTIONAL_LIBRARIES = frozenset(LIBRARY_HOMES) - {"msgspec", "sqlite3"}
 
 
@@ -160,7 +160,7 @@ def read_sources(root: Path) -> dict[str, Source]:
 
 
 def room_of(module: str) -> str:
-    """Return the room of the house that a module of ours belongs to."""
+    """Return the package in the table that one of our modules belongs to."""
     parts = module.split(".")
     if len(parts) == 1:
         return "front door"
@@ -188,7 +188,7 @@ def _targets(node: ast.Import | ast.ImportFrom, source: Source, known: dict[str,
         return [alias.name for alias in node.names]
     base = node.module or ""
     if node.level:
-        # One dot is the package that holds the module; a package's own __init__ is inside it already.
+        # One dot is the package that contains the module; a package's own __init__ is already inside it.
         anchor = source.module.split(".")[: None if source.is_package else -1]
         anchor = anchor[: len(anchor) - (node.level - 1)]
         base = ".".join([*anchor, *([base] if base else [])])
@@ -205,7 +205,7 @@ def is_ours(target: str) -> bool:
 
 
 def layer_breaches(sources: dict[str, Source]) -> list[str]:
-    """Modules of a room that is not in the table, and imports that the table does not allow."""
+    """Return modules of a package that is not in the table, and imports that the table does not allow."""
     breaches = [
         f"{module}: room {room_of(module)!r} is not in the table MAY_IMPORT; decide there who may import whom."
         for module in sources
@@ -221,7 +221,7 @@ def layer_breaches(sources: dict[str, Source]) -> list[str]:
 
 
 def library_breaches(sources: dict[str, Source]) -> list[str]:
-    """Libraries imported away from home, or not known at all."""
+    """Return imports of libraries outside of their modules, and of unknown libraries."""
     breaches = []
     for found in all_imports(sources):
         library = found.target.split(".")[0]
@@ -237,7 +237,7 @@ def library_breaches(sources: dict[str, Source]) -> list[str]:
 
 
 def hidden_import_breaches(sources: dict[str, Source]) -> list[str]:
-    """Imports inside functions, of anything but an optional library."""
+    """Return imports inside functions of anything but an optional library."""
     return [
         f"{found.place}: import of {found.target} inside a function; only optional libraries may hide there."
         for found in all_imports(sources)
@@ -246,9 +246,9 @@ def hidden_import_breaches(sources: dict[str, Source]) -> list[str]:
 
 
 def inside_breaches(sources: dict[str, Source]) -> list[str]:
-    """Imports of a module inside the executor by another package, which may use its two front doors only.
+    """Return imports of the executor's internal modules by another package, which may use its two public modules only.
 
-    The kit knows its inside, and the front door of the package re-exports from anywhere.
+    The kit may import its internals, and the root package re-exports from anywhere.
     """
     inside, doors = f"{PACKAGE}.executor", {f"{PACKAGE}.executor", f"{PACKAGE}.executor.workers"}
     exempt = (inside, f"{PACKAGE}.conformance")
@@ -268,7 +268,7 @@ PLAIN_STORES = frozenset({"StateStore", "StreamManager", "Services"})
 
 
 def unguarded_breaches(sources: dict[str, Source]) -> list[str]:
-    """Ways from the agent loop to a plain store, whose writes carry neither the owner's epoch nor its fence.
+    """Return uses of a plain store in the agent loop: its writes have neither the owner's epoch nor its fence.
 
     The loop has an `OwnedSession` and a `FencedStream`; their private stores are not for others either.
     """
@@ -293,7 +293,7 @@ def unguarded_breaches(sources: dict[str, Source]) -> list[str]:
 
 
 def cycle_breaches(sources: dict[str, Source]) -> list[str]:
-    """Modules that import each other, directly or through others (imports for type checking count too)."""
+    """Return modules that import each other, directly or indirectly (imports for type checking also count)."""
     edges: dict[str, set[str]] = {module: set() for module in sources}
     for found in all_imports(sources):
         if found.target in sources and found.target != found.module:
@@ -314,7 +314,7 @@ def cycle_breaches(sources: dict[str, Source]) -> list[str]:
 
 
 def function_breaches(sources: dict[str, Source]) -> list[str]:
-    """Functions that are too long."""
+    """Return functions that are too long."""
     return [
         f"{source.module}, line {node.lineno}: {node.name} has {lines} lines, at most {MAX_FUNCTION_LINES}."
         for source in sources.values()
@@ -332,7 +332,7 @@ DECIDES = (f"{PACKAGE}.executor.session.standing", f"{PACKAGE}.executor.session.
 
 
 def ownership_breaches(sources: dict[str, Source]) -> list[str]:
-    """Comparisons of leases, or of a run's status with "running": ownership of a session is decided in one table."""
+    """Return comparisons of leases, or of a run's status with "running": one table decides who owns a session."""
     return [
         f"{source.module}, line {node.lineno}: {ast.unparse(node)} decides who owns a session; ask session/standing.py."
         for source in sources.values()
@@ -355,9 +355,9 @@ MAY_SLEEP_BRIEFLY = tuple(
 
 
 def polling_breaches(sources: dict[str, Source]) -> list[str]:
-    """`while` loops that sleep for at most 2 ms: in workerd such a sleep is a microtask.
+    """Return `while` loops that sleep for at most 2 ms: in workerd such a sleep is a microtask.
 
-    So nothing that the loop waits for can happen: no timer, no request, no other object. The loop spins for ever.
+    So nothing that the loop waits for can happen: no timer, no request, no other object. The loop spins forever.
     """
     return [
         f"{source.module}, line {call.lineno}: a loop that sleeps for at most 2 ms never ends in workerd; "
@@ -384,13 +384,13 @@ def _sleeps_briefly(call: ast.Call, source: Source) -> bool:
 
 
 RETRY_WORDS = re.compile("(ATTEMPT|TRIES|RETRY|RETRIES|PATIENCE|BACKOFF|RECONNECT|AGAIN|POLL)")
-# Not bounds of ours: an HTTP header, the largest value that a user may ask for.
+# Not limits on retries: an HTTP header, the largest value that a user may request.
 NO_RETRIES = frozenset({f"{PACKAGE}.server.problems.RETRY_AFTER_SECONDS", f"{PACKAGE}.tools.tool.MAX_RETRIES"})
 OWN_PACE = (f"{PACKAGE}.retry", f"{PACKAGE}.demo.", f"{PACKAGE}.conformance.")
 
 
 def retry_breaches(sources: dict[str, Source]) -> list[str]:
-    """Numbers that bound or pace retries, anywhere but in the module that holds them all."""
+    """Return numbers that limit or pace retries, outside of the module that holds them all."""
     breaches = []
     for source in sources.values():
         if source.module.startswith(OWN_PACE):
@@ -407,7 +407,7 @@ def retry_breaches(sources: dict[str, Source]) -> list[str]:
 
 
 def row_breaches(sources: dict[str, Source]) -> list[str]:
-    """Values of rows in backends that are taken by their number: from the fourth on they need names."""
+    """Return values of backend rows that are accessed by index: from the fourth on they need names."""
     return [
         f"{source.module}, line {node.lineno}: unpack the row or make it a NamedTuple instead of [{node.slice.value}]."
         for source in sources.values()
@@ -419,7 +419,7 @@ def row_breaches(sources: dict[str, Source]) -> list[str]:
 
 
 def file_breaches(sources: dict[str, Source]) -> list[str]:
-    """Files that are too long, or do not say what they are for."""
+    """Return files that are too long or have no module docstring."""
     breaches = [
         f"{source.module}: {source.line_count} lines, at most {MAX_LINES}; look for the second idea in it."
         for source in sources.values()
@@ -434,7 +434,7 @@ def file_breaches(sources: dict[str, Source]) -> list[str]:
 
 
 def failure_breaches(sources: dict[str, Source]) -> list[str]:
-    """Failure reasons that are spelled out: `failures.py` has a constant for each."""
+    """Return failure reasons that are spelled out: `failures.py` has a constant for each."""
     return [
         f"{source.module}, line {node.lineno}: use a constant of failures.py, not {ast.unparse(node)}."
         for source in sources.values()

@@ -1,7 +1,7 @@
-"""Who may import whom, and other rules about the shape of the source tree.
+"""Which package may import which, and other rules about the source tree.
 
-The rules are in `layers.py`. Each is held against our own tree and against a small tree that breaks it, so that a
-rule that no longer notices anything fails here.
+The rules are in `layers.py`. Each is applied to our own tree and to a small tree that breaks it, so that a
+rule that no longer finds anything fails here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_the_tree_keeps_the_rule(check: Check, sources: dict[str, Source]) -> No
     assert not breaches, "\n" + "\n".join(breaches)
 
 
-# By check: the words it must say, and files that break the rule (everything else about them is in order).
+# By check: the words it must report, and files that break the rule (and no other rule).
 BROKEN: dict[Check, list[tuple[str, dict[str, str]]]] = {
     layers.layer_breaches: [
         ("core may not import stores", {"codec.py": "from .stores import base", "stores/state/base.py": ""}),
@@ -173,7 +173,7 @@ def test_a_tree_in_order_passes_every_check(tmp_path: Path) -> None:
 
 
 def undocumented(names: list[str], owner: object) -> list[str]:
-    """Public classes and functions without a sentence of their own (inherited and generated ones do not count)."""
+    """Return public classes and functions without their own docstring (inherited and generated ones do not count)."""
     missing = []
     for name in names:
         value = getattr(owner, name)

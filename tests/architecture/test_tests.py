@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +27,7 @@ SET_UP = {"execute", "result", "running", "streaming", "read_stream", "opened", 
 
 
 class Function(NamedTuple):
-    """What this rule needs to know of one function."""
+    """What this rule needs to know about one function."""
 
     path: Path
     name: str
@@ -81,3 +84,13 @@ def test_a_test_that_asserts_nothing_is_found(tmp_path: Path) -> None:
         "def test_of_nothing():\n    for x in [1, 2]:\n        if x == 2:\n            break\n"
     )
     assert find_silent_tests([page]) == ["test_page.py::test_of_nothing"]
+
+
+def test_a_test_that_waits_for_nothing_ends_with_the_stack_of_its_wait(tmp_path: Path) -> None:
+    page = tmp_path / "test_page.py"
+    page.write_text("import threading\ndef test_hangs(): threading.Event().wait()\n")
+    command = [sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "tests.time_limit", str(page)]
+    environment = os.environ | {"HELIX_TEST_SECONDS": "0.2", "PYTHONPATH": str(TESTS.parent)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "in test_hangs" in done.stderr

@@ -1,4 +1,4 @@
-"""No unit of JavaScript, Lua or SQL is longer than a reader can hold."""
+"""No unit of JavaScript, Lua or SQL is too long."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How long the units of the other languages in the tree are: functions of JavaScript, Lua and SQL, statements of SQL.
 
-Indentation tells: a unit is a statement at the outermost level, or a member of a class, with all lines that are
+A unit is found by indentation: a statement at the outermost level, or a member of a class, with all lines that are
 indented further. A closure counts with the function around it. A unit of SQL ends with the semicolon of its statement;
 the body of a function belongs to it.
 """
@@ -26,7 +26,7 @@ class Unit(NamedTuple):
 
 
 def unit_breaches(root: Path) -> list[str]:
-    """Units that are too long."""
+    """Return units that are too long."""
     return [
         f"{path.relative_to(root)}: {unit.name} has {unit.lines} lines, at most {MAX_UNIT_LINES}"
         for path in sorted(each for each in root.rglob("*") if each.suffix in READERS)
@@ -83,7 +83,7 @@ READERS: dict[str, Callable[[str], Iterator[Unit]]] = {
 
 
 def _blocks(lines: list[str], indent: str, ends: tuple[str, ...] = ("}", ")", "]")) -> Iterator[tuple[str, list[str]]]:
-    """Yield runs of lines that begin at this indentation and end with the line that closes them."""
+    """Yield blocks of lines that start at this indentation and end with the line that closes them."""
     block: list[str] = []
     for line in lines:
         starts_here = line.startswith(indent) and line[len(indent) :][:1] not in ("", " ", "\t")

@@ -1,1 +1,1 @@
-"""Commands that talk or write: `helix chat`, `helix init`. Those for operators are tested in `tests/operations`."""
+"""Interactive commands: `helix chat`, `helix init`. Those for operators are tested in `tests/operations`."""

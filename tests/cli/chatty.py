@@ -31,7 +31,7 @@ async def pay(order: str) -> str:
 
 
 def reply(request: ModelRequest) -> Line:
-    """Call a tool, talk for a while, or say it back."""
+    """Call a tool, reply at length, or echo the message."""
     last = request.messages[-1]
     text = str(last["content"])
     word, _, rest = text.partition(" ")
@@ -49,7 +49,7 @@ other = Agent("other")
 
 
 def make_executor(stores: Stores) -> AgentExecutor:
-    """Return an executor whose processes are missed soon."""
+    """Return an executor with a short lease."""
     llm = ScriptedLLM(reply, delay_seconds=0.02, piece=8)
     return AgentExecutor(stores, llm, agents=[writer, other], lease_seconds=2)
 

@@ -38,7 +38,7 @@ def start(*arguments: str, url: str, **options: Any) -> subprocess.Popen[str]:
 
 
 def chat(*lines: str, url: str, target: str = TARGET, session: str = "s") -> str:
-    """Say these lines, one after the other; what was printed."""
+    """Send these lines, one after the other; return what was printed."""
     done = subprocess.run(
         command(target, "--name", "writer", "--session", session, url=url),
         cwd=ROOT,
@@ -53,7 +53,7 @@ def chat(*lines: str, url: str, target: str = TARGET, session: str = "s") -> str
 
 
 async def stored(url: str) -> tuple[str, list[str]]:
-    """Return the status of the session, and what was said."""
+    """Return the status of the session, and its messages."""
     async with open_stores(url) as stores:
         session = await stores.state.load_state("s")
         assert session is not None
@@ -135,7 +135,7 @@ def test_a_failed_turn_is_reported_and_the_chat_goes_on(url: str) -> None:
 
 @pytest.fixture
 def talking(url: str) -> Iterator[subprocess.Popen[str]]:
-    """A chat whose agent is in the middle of a long reply."""
+    """Yield a chat whose agent is in the middle of a long reply."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with start(TARGET, "--name", "writer", "--session", "s", url=url, **pipes) as process:
         assert process.stdin is not None

@@ -71,6 +71,21 @@ def test_its_agent_can_be_talked_to_without_a_model(project: Path) -> None:
     assert "Done: no notes." in done.stdout
 
 
+@pytest.mark.parametrize("command", ["chat", "serve"])
+def test_an_agent_without_a_model_names_the_executor_that_has_one(project: Path, command: str) -> None:
+    done = run(HELIX, command, "app:agent", cwd=project)
+    assert done.returncode == 1
+    assert "app:make_executor" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_agent_that_finds_a_model_in_env_needs_no_executor(project: Path) -> None:
+    (project / ".env").write_text("HELIX_MODEL=openai:some-model\nOPENAI_API_KEY=none\n")
+    done = run(HELIX, "chat", "app:agent", cwd=project, input="")
+    assert done.returncode == 0, done.stderr
+    assert "notes, session chat-" in done.stdout
+
+
 def test_its_env_says_where_sessions_are(project: Path) -> None:
     example = (project / ".env.example").read_text()
     (project / ".env").write_text(example.replace("#HELIX_URL=sqlite:helix.db", "HELIX_URL=sqlite:mine.db"))

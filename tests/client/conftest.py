@@ -1,4 +1,4 @@
-"""`examples/chat` as its reader runs it: a server in its own process, a real browser, and a line that may break."""
+"""`examples/chat` as users run it: a server in its own process, a real browser, and a connection that may break."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOLD = """() => [...document.querySelectorAll("#log article[data-role]")].map((n
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One event loop for all of these tests: they share a browser."""
+    """Run all of these tests in one event loop: they share a browser."""
     for item in items:
         is_async = isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.function)
         if is_async and item.path.is_relative_to(Path(__file__).parent):
@@ -56,7 +56,7 @@ class ChatServer:
                 break
         else:
             raise AssertionError("".join(log))
-        Thread(target=self.process.stderr.read, daemon=True).start()  # or it would wait for somebody to read its log
+        Thread(target=self.process.stderr.read, daemon=True).start()  # otherwise it would block on its unread log
 
     def kill(self) -> None:
         """kill -9."""
@@ -83,7 +83,7 @@ def chat_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatServe
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def line(chat_process: ChatServer) -> AsyncIterator[Proxy]:
-    """The line between the browser and the server."""
+    """The proxy between the browser and the server."""
     async with Proxy(chat_process.port) as proxy:
         yield proxy
 
@@ -121,11 +121,11 @@ class Chat:
         await self.page.get_by_role("button", name="Send").click()
 
     async def watch(self, text: str) -> None:
-        """From now on, note whenever the only reply is not a prefix of this text, or the question is there twice."""
+        """Record from now on whenever the only reply is not a prefix of this text, or the question appears twice."""
         await self.page.evaluate(WATCH, text)
 
     async def was_never_odd(self) -> None:
-        """Check what `watch` noted."""
+        """Check what `watch` recorded."""
         assert await self.page.evaluate("window.odd") == []
 
     async def told(self) -> list[dict[str, Any]]:
@@ -134,7 +134,7 @@ class Chat:
         return found
 
     async def stored(self) -> list[dict[str, Any]]:
-        """Return the same of what is stored, straight from the server."""
+        """Return the same for the stored conversation, read from the server."""
         response = await self.client.get(f"/sessions/{self.session_id}/messages", params={"limit": 1000})
         assert response.status_code == 200, response.text
         return [
@@ -147,7 +147,7 @@ class Chat:
         ]
 
     async def rests(self, status: str = "completed") -> None:
-        """Wait until the page says so."""
+        """Wait until the page shows this status."""
         await expect(self.page.locator("#log")).to_have_attribute("data-status", status)
 
     async def shows_what_is_stored(self) -> None:
@@ -172,7 +172,7 @@ def _compact(value: Any) -> str:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def open_chat(browser: Browser, line: Proxy) -> AsyncIterator[OpenChat]:
-    """Opens the page in a context of its own; an error in the page fails the test."""
+    """Opens the page in its own context; an error in the page fails the test."""
     contexts = []
     clients = []
     errors: list[str] = []

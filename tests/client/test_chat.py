@@ -1,4 +1,4 @@
-"""The client in a real browser: whatever happens on the way, the page ends with exactly the stored conversation."""
+"""The client in a real browser: whatever fails in between, the page ends with exactly the stored conversation."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_edit_regenerate_and_go_back(open_chat: OpenChat) -> None:
 
 
 async def edit(chat: Chat, text: str, content: str) -> None:
-    """Edit what the user has said."""
+    """Edit the user's message."""
     chat.page.once("dialog", lambda dialog: dialog.accept(content))
     asked = chat.page.locator("article[data-role=user]").filter(has_text=text)
     await asked.get_by_role("button", name="Edit").click()

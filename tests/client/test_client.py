@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import random
-from collections.abc import MutableMapping, MutableSequence
+from collections.abc import Awaitable, Callable, MutableMapping, MutableSequence
 from typing import Any
 
 import httpx
@@ -18,6 +18,7 @@ from helix_agents.state import StateTracker, apply_patch
 from tests.client.conftest import PATIENCE_SECONDS
 from tests.inspector.conftest import Visit
 from tests.server.running import execute, result
+from tests.server.test_questions import come_back_with_branch, come_back_with_checkpoint
 
 OPEN = """async ([id, token]) => {
   const { Helix } = await import("/client.js");
@@ -33,12 +34,12 @@ async def follow(page: Page, sid: str, token: str = "admin-token") -> None:
 
 
 async def until(page: Page, condition: str) -> None:
-    """Wait until this holds of the view `v`."""
+    """Wait until this is true for the view `v`."""
     await page.wait_for_function(f"() => {{ const v = chat.view; return {condition}; }}")
 
 
 async def shows_what_is_stored(page: Page, client: httpx.AsyncClient, sid: str) -> None:
-    """Compare the view with what is stored, once it has read that: until then it may show the same by chunks alone."""
+    """Compare the view with what is stored, after it has loaded that: chunks alone may look the same."""
     await result(client, sid)
     session = (await client.get(f"/sessions/{sid}")).json()
     stored = (await client.get(f"/sessions/{sid}/messages", params={"limit": 1000})).json()["items"]
@@ -132,6 +133,20 @@ async def test_an_approval_of_a_question_that_was_replaced_is_rejected(
     problem = await page.evaluate("chat.answer(old, {approved: true}).then(() => 'approved', (error) => error.code)")
     assert problem == "invalid_argument"
     assert (await result(admin, sid))["suspended"][0]["input"] == {"path": "everything"}
+
+
+@pytest.mark.parametrize("way", [come_back_with_branch, come_back_with_checkpoint])
+async def test_a_question_that_comes_back_is_shown_once_and_answered(
+    page: Page, admin: httpx.AsyncClient, sid: str, way: Callable[[httpx.AsyncClient, str], Awaitable[None]]
+) -> None:
+    await execute(admin, "delete a.txt", sid)
+    (asked,) = (await result(admin, sid))["suspended"]
+    await way(admin, sid)
+    await follow(page, sid)
+    await until(page, f"v.questions[0]?.approval_id === '{asked['approval_id']}' && v.messages.length === 2")
+    await page.evaluate("chat.answer(chat.view.questions[0], {approved: false})")
+    await until(page, "v.status === 'completed' && v.questions.length === 0")
+    await shows_what_is_stored(page, admin, sid)
 
 
 async def test_a_restored_session_is_shown_as_it_is_now(page: Page, admin: httpx.AsyncClient, sid: str) -> None:
@@ -228,7 +243,7 @@ async def test_a_token_that_is_not_accepted_is_a_problem(visit: Visit, admin: ht
     page = await visit("/")
     await follow(page, sid, "wrong")
     await until(page, "v.link.status === 401")
-    await follow(page, sid, "alice-token")  # somebody else's session does not exist
+    await follow(page, sid, "alice-token")  # another user's session does not exist
     await until(page, "v.link === 'new'")
 
 
@@ -260,7 +275,7 @@ def random_value(chooser: random.Random, depth: int = 0) -> Any:
 
 
 def change(chooser: random.Random, draft: Any) -> None:
-    """Do something to one place of a draft."""
+    """Change one value of a draft."""
     while True:
         is_list = isinstance(draft, MutableSequence)
         keys = list(range(len(draft))) if is_list else list(draft)

@@ -36,7 +36,7 @@ class CommitIsNotAtomic(InMemoryStateStore):
 
 
 class MergeLosesAParallelAppend(InMemoryStateStore):
-    """Reads, changes and writes back, and so overwrites what was written in between."""
+    """Reads, changes and writes back, and overwrites what was written in between."""
 
     async def merge_custom_state(self, session_id: str, writes: StepWrites, **options: Any) -> list[str]:
         loaded = await self.load_state(session_id)
@@ -67,7 +67,7 @@ class CheckpointCopiesAStaleCount(InMemoryStateStore):
 
 
 class SavingClearsTheFlag(InMemoryStateStore):
-    """Takes the flag for one of the session's fields."""
+    """Treats the flag as one of the session's fields."""
 
     async def save_state(self, session_id: str, state: SessionState, **options: Any) -> int:
         version = await super().save_state(session_id, state, **options)
@@ -77,7 +77,7 @@ class SavingClearsTheFlag(InMemoryStateStore):
 
 
 class CheckpointShowsThePresent(InMemoryStateStore):
-    """Answers an old checkpoint with the state of now."""
+    """Returns the current state for an old checkpoint."""
 
     async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
         made = await super().get_checkpoint(session_id, checkpoint_id)
@@ -89,7 +89,7 @@ class CheckpointShowsThePresent(InMemoryStateStore):
 
 
 class LostReplyCommitsTwice(InMemoryStateStore):
-    """Tries again without asking whether it happened."""
+    """Retries without checking whether the commit happened."""
 
     async def _outcome(self, commit: Commit, error: StoreUnavailable) -> Applied:
         again = msgspec.structs.replace(commit, expected_version=None, promote=None)

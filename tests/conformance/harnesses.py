@@ -1,4 +1,4 @@
-"""How the kit opens our own backends. Data is made anew for every check and removed after it."""
+"""How the kit opens our own backends. Data is created for every check and removed after it."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class MemoryHarness(Harness):
         return InMemoryStateStore(self.data)
 
     async def written_bytes(self, act: Callable[[], Awaitable[object]]) -> int:
-        """Return the texts that are there afterwards and were not before: objects, not values."""
+        """Return the size of the strings that exist only afterwards, compared by identity."""
         before = {id(text): text for text in _texts(self.data)}
         await act()
         return sum(len(text) for text in _texts(self.data) if id(text) not in before)
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield every text below a value."""
+    """Yield every string inside a value."""
     if isinstance(value, str):
         yield value
         return
@@ -68,7 +68,7 @@ class DelegatingHarness(MemoryHarness):
 
 
 class ModelHarness(MemoryHarness):
-    """The model itself: it must keep the rules by which it judges others."""
+    """The model itself: it must pass the checks that it is the oracle for."""
 
     name: ClassVar[str] = "model"
 
@@ -91,7 +91,7 @@ async def open_sqlite_d1(path: str) -> StateStore:
 
 
 class FileHarness(Harness):
-    """One file in a directory of its own."""
+    """One file in its own directory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class SqliteHarness(FileHarness):
             return int(size * (pages - free))
 
     async def written_bytes(self, act: Callable[[], Awaitable[object]]) -> int:
-        """Return the pages that reach the log: it is empty before."""
+        """Return the pages that are written to the log, which is empty before."""
         self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
         await act()
         return self._log_size()
@@ -169,7 +169,7 @@ class SqliteHarness(FileHarness):
 
 
 class D1LimitsHarness(SqliteHarness):
-    """SQLite that refuses what Cloudflare D1 would refuse."""
+    """SQLite that rejects what Cloudflare D1 would reject."""
 
     name: ClassVar[str] = "sqlite under D1's limits"
     d1_limits: ClassVar[bool] = True
@@ -177,7 +177,7 @@ class D1LimitsHarness(SqliteHarness):
 
 
 class DurableObjectStore(SqliteStateStore):
-    """Looks and writes as in a Durable Object: inside a transaction, with few parameters and short values."""
+    """Reads and writes as in a Durable Object: inside a transaction, with few parameters and short values."""
 
     def __init__(self, path: str | Path, *, prefix: str = "") -> None:
         super().__init__(path, prefix=prefix, synchronous="OFF", d1_limits=True)

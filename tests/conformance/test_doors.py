@@ -1,4 +1,4 @@
-"""The command-line door: report, exit code, selection, declared differences."""
+"""The kit's command line: report, exit code, selection, declared differences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ForgetfulHarness(BrokenHarness):
 
 
 class DeclaringHarness(ForgetfulHarness):
-    """The same, and it says so."""
+    """The same store, with the fault declared."""
 
     declared: ClassVar[frozenset[str]] = frozenset({"S7.saving_leaves_the_flag"})
 

@@ -1,6 +1,6 @@
-"""No store blocks the event loop: a blocking call of ours inside it raises.
+"""No store blocks the event loop: a blocking call in our code raises.
 
-What constructors read of the package's own files is spared.
+Constructors may read the package's own files.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_blocking_calls_in_the_event_loop_fail(harness: type[Any], only: list[st
 
 
 class SleepyStore(InMemoryStateStore):
-    """Blocks, as a store with a driver that is not asynchronous would."""
+    """Blocks, like a store with a synchronous driver."""
 
     async def _read_flag(self, session_id: str) -> Any:
         time.sleep(0.001)  # noqa: ASYNC251

@@ -1,4 +1,4 @@
-"""The whole kit on our own backends, and the parts of it that the model itself must keep."""
+"""The whole kit on our own backends, and the parts of it that the model itself must pass."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ test_sqlite_under_limits_of_a_durable_object = conformance_tests(
 
 test_delegating = conformance_tests(DelegatingHarness, only=["example"])
 
-# The model validates nothing and has no verbs and no second process; in all else it must be as good as any store.
+# The model validates nothing and has no verbs and no second process; otherwise it must pass like any store.
 JUDGED_OF_THE_MODEL = [
     check.name
     for check in checks_for(ModelHarness, ["example", "tasks"])

@@ -1,4 +1,4 @@
-"""Values to text and back; what is not JSON is named at its place."""
+"""Values to JSON and back; an error names the path of what is not JSON."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ assert asked == [], asked
 
 
 def test_importing_asks_for_no_entropy_thread_socket_or_sqlite() -> None:
-    # A Worker is imported once, for a snapshot that all copies start from: what is random at import is the same in all.
+    # A Worker is imported once, for a snapshot that all copies start from: a random value from import is shared.
     modules = [
         "backends.sql_shared.state.store",
         "backends.sql_shared.streams.manager",

@@ -1,4 +1,4 @@
-"""The tables of legal changes are complete and mean what they say."""
+"""The tables of legal transitions are complete and consistent."""
 
 from __future__ import annotations
 

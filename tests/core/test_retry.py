@@ -1,4 +1,4 @@
-"""Retry: delays double up to the longest, and end with the tries or with the time."""
+"""Retry: delays double up to a maximum, and stop after the last attempt or the time limit."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class UrlHarness(Harness):
 
 
 class ShortHarness(UrlHarness):
-    """Searches for a fifth as long as memory does, unless `HELIX_SOAK=1`: what the executor does is the same on all."""
+    """Searches a fifth as long as on memory, unless `HELIX_SOAK=1`: the executor behaves the same on all backends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class MemoryHarness(UrlHarness):
 
 
 class SqliteHarness(ShortHarness):
-    """SQLite in a file; without waiting for the disk, since only processes are killed here, not the machine."""
+    """SQLite in a file, without waiting for the disk: only processes are killed here, not the machine."""
 
     name: ClassVar[str] = "executor on SQLite"
 

@@ -1,4 +1,4 @@
-"""An executor for worker processes: each session takes a few steps, and a file says who worked when."""
+"""An executor for worker processes: each session takes a few steps, and a file records which process worked when."""
 
 from __future__ import annotations
 
@@ -26,5 +26,6 @@ def script() -> ScriptedLLM:
     return ScriptedLLM([*([Call("work", {"n": n})] for n in range(STEPS)), "Done."])
 
 
-def executor(stores: Stores) -> AgentExecutor:
-    return AgentExecutor(stores.state, stores.streams, script(), agents=[agent], lease_seconds=1)
+def executor(stores: Stores, *, lease_seconds: float = 10) -> AgentExecutor:
+    """Return an executor. Its lease outlasts a busy machine; processes that are killed have a shorter one."""
+    return AgentExecutor(stores.state, stores.streams, script(), agents=[agent], lease_seconds=lease_seconds)

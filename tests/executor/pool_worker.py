@@ -1,6 +1,6 @@
 """Pools to be killed: `python -m tests.executor.pool_worker URL` forks one for every line of standard input.
 
-It prints the id of each. Forking spares a new interpreter for each death.
+It prints the id of each. Forking avoids a new interpreter for each death.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-import helix_agents.backends.postgres.opening  # what children would import, one by one
+import helix_agents.backends.postgres.opening  # imported once here instead of in each child
 import helix_agents.backends.redis.opening
 import helix_agents.backends.sqlite.opening  # noqa: F401
 from helix_agents import open_stores
@@ -20,13 +20,13 @@ from tests.executor.pool_agents import executor
 
 async def work(url: str) -> None:
     """Execute what is submitted, until killed."""
-    async with open_stores(url) as stores, executor(stores) as ours, WorkerPool(ours, at_once=8):
+    async with open_stores(url) as stores, executor(stores, lease_seconds=1) as ours, WorkerPool(ours, at_once=8):
         await asyncio.Event().wait()
 
 
 def main(url: str) -> None:
     """Fork for every line."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead bury themselves
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps dead children
     for _ in sys.stdin:
         pid = os.fork()
         if pid == 0:

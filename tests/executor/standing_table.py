@@ -14,7 +14,7 @@ ERRORS = {
 
 
 def cell(decision: Decision) -> str:
-    """Return what a cell says: the action, or the error in italics."""
+    """Return the text of a cell: the action, or the error in italics."""
     return decision.action.value if decision.error is None else f"*{ERRORS[decision.error.__name__]}*"
 
 

@@ -1,7 +1,7 @@
-"""Processes for the storm: each performs the play of the kit on whatever session needs it, until it is killed.
+"""Processes for the storm: each runs the kit's scenario on any session that needs it, until it is killed.
 
-`python -m tests.executor.storm_worker URL FOLDER` forks one for every line of standard input and prints its id: that
-spares a new interpreter for each death. What must not happen is written to a file in the folder.
+`python -m tests.executor.storm_worker URL FOLDER` forks one for every line of standard input and prints its id, which
+avoids a new interpreter for each death. Unexpected errors are written to a file in the folder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import traceback
 from pathlib import Path
 
-import helix_agents.backends.postgres.opening  # what children would import, one by one
+import helix_agents.backends.postgres.opening  # imported once here instead of in each child
 import helix_agents.backends.redis.opening
 import helix_agents.backends.sqlite.opening  # noqa: F401
 from helix_agents import AlreadyRunning, StoreUnavailable, open_stores
@@ -31,7 +31,7 @@ each time, before its next commit, would fail because it seems to kill every pro
 AT_ONCE = 2
 WINDOW = 4
 EXPECTED = (AlreadyRunning, NotResumable, RunLost, StoreUnavailable)
-"""What others and the weather may do to a caller. All else is a fault."""
+"""Errors that other processes and injected faults may cause for a caller. Any other error is a bug."""
 
 
 class Worker:
@@ -44,7 +44,7 @@ class Worker:
         self._over: set[int] = set()
 
     async def work(self) -> None:
-        """Take up one of the sessions that are not over, again and again."""
+        """Repeatedly pick up one of the unfinished sessions."""
         while True:
             first = next(number for number in range(len(self._over) + 1) if number not in self._over)
             number = first + random.randrange(WINDOW)
@@ -67,7 +67,7 @@ class Worker:
 
 
 async def main(url: str, folder: Path) -> None:
-    """Work until killed; open anew what cannot be opened in this weather."""
+    """Work until killed; retry opening the stores while faults prevent it."""
     while True:
         try:
             async with open_stores(url) as stores:
@@ -83,7 +83,7 @@ async def main(url: str, folder: Path) -> None:
 
 def nursery(url: str, folder: Path) -> None:
     """Fork for every line."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead bury themselves
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps dead children
     for _ in sys.stdin:
         pid = os.fork()
         if pid == 0:

@@ -1,4 +1,4 @@
-"""What regenerate and switch write, counted behind the stores: rows and bytes follow the branch, not the history."""
+"""What regenerate and switch write, counted in the backend: rows and bytes depend on the branch, not the history."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def history(size: int) -> list[dict[str, Any]]:
 
 
 async def costs_of(url: str, counted: Counting, size: int) -> list[Written]:
-    """What a regenerate and a switch write in a session of so many messages."""
+    """Return what a regenerate and a switch write in a session with this many messages."""
     session_id, llm = f"session-{size}", ScriptedLLM(lambda _: "Hello.")
     async with asyncio.timeout(60), open_stores(url) as stores, AgentExecutor(stores, llm, agents=[AGENT]) as executor:
         await stores.state.create_session(session_id, agent_type="clerk", messages=history(size))

@@ -44,7 +44,7 @@ AGENT = Agent("clerk", tools=[note, pay, wait])
 
 
 class Clerk:
-    """A model that says how often it was asked, and what the user said last. Some words make it call a tool."""
+    """A model that replies with its number of calls and the user's last message. Some words make it call a tool."""
 
     def __init__(self) -> None:
         self.asked = 0

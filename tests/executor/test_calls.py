@@ -1,4 +1,4 @@
-"""How many calls of the stores a run makes before it asks the model: each is a round trip."""
+"""How many store calls a run makes before it calls the model: each is a round trip."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ TOGETHER, APART = True, False
     ("act", "together", "most"),
     [
         (first, TOGETHER, 2),
-        (following, TOGETHER, 3),
+        (following, TOGETHER, 2),
         (queued, TOGETHER, 5),
         (recovered, TOGETHER, 10),
         (answered, TOGETHER, 7),

@@ -1,4 +1,4 @@
-"""What is wrong with an agent or an executor is said when it is made."""
+"""An invalid agent or executor raises when it is constructed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expired sessions leave their readers what is committed, also where they had crashed or wait."""
+"""Expired sessions leave their readers with the committed state, even if they had crashed or were waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model was asked can be told from the checkpoint of its step."""
+"""The checkpoint of a step identifies the request that was sent to the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log tells: what went wrong, where, and nothing of what was said."""
+"""What the log reports: what went wrong and where, without the content of messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BrokenHook(Hooks):
 
 
 class Silent:
-    """A model that is asked and never answers."""
+    """A model that never replies."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -66,7 +66,7 @@ async def test_failures_losses_retries_and_recoveries_are_told_without_contents(
         async with AgentExecutor(stores, ScriptedLLM(lambda request: SECRET)) as executor:
             assert (await (await executor.resume(agent, "s")).result()).output == SECRET
     told = "\n".join(caplog.handler.format(record) for record in caplog.records)
-    for words in ("the disk is full", "a broken hook", "asked again: overloaded", "/last", "Session s was recovered"):
+    for words in ("the disk is full", "a broken hook", "retrying: overloaded", "/last", "Session s was recovered"):
         assert words in told
     assert SECRET not in told
 

@@ -12,7 +12,7 @@ import pytest
 from helix_agents import Agent, AgentExecutor, InvalidArgument, ScriptedLLM, Stores, open_stores
 from helix_agents.executor import Stepper, WorkerPool
 from helix_agents.executor.workers.pool import list_workers
-from helix_agents.executor.workers.wakeup import listen, ring
+from helix_agents.executor.workers.wakeup import listen, wake_workers
 from tests.executor.pool_agents import STEPS, agent, executor, script
 
 
@@ -101,7 +101,7 @@ async def test_a_worker_leaves_runs_of_agents_that_it_does_not_know(caplog: pyte
                 if "stranger" in caplog.text:
                     break
                 await asyncio.sleep(0.02)
-        assert caplog.text.count("Runs of agent stranger wait for a worker") == 1
+        assert caplog.text.count("Runs of agent stranger are due") == 1
         run = await stores.state.get_current_run("s")
         assert run is not None
         assert (run.status, run.lease_until) == ("running", 0)
@@ -222,11 +222,11 @@ async def test_a_worker_process_that_dies_or_freezes_costs_its_lease_and_nothing
 
 async def test_who_begins_to_listen_looks_for_what_came_before() -> None:
     async with open_stores("memory:") as stores:
-        await ring(stores.streams)
+        await wake_workers(stores.streams)
         woken = asyncio.Event()
         listening = asyncio.create_task(listen(stores.streams, woken.set))
         await asyncio.wait_for(woken.wait(), 30)
         woken.clear()
-        await ring(stores.streams)
+        await wake_workers(stores.streams)
         await asyncio.wait_for(woken.wait(), 30)
         listening.cancel()

@@ -1,4 +1,4 @@
-"""The table of standings: complete, consistent, and the same for everybody."""
+"""The table of standings: complete, consistent, and the same for all callers."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ LIVE, PAST, FREE, CLOSED = run(NOW + 1), run(NOW), run(UNOWNED), run(NOW + 1, "c
         (session(), CLOSED, {}, S.ORPHANED),
         (session(), LIVE, {}, S.RUNNING),
         (session(), FREE, {}, S.RELEASED),
-        (session(), PAST, {}, S.LAPSED),
-        (session(), run(None), {}, S.LAPSED),
+        (session(), PAST, {}, S.LEASE_EXPIRED),
+        (session(), run(None), {}, S.LEASE_EXPIRED),
         (session("completed"), LIVE, {}, S.CLOSING),
         (session("suspended_client_tool"), LIVE, {"open_questions": 1}, S.CLOSING),
         (session("interrupted"), LIVE, {}, S.CLOSING),
-        (session("suspended_client_tool"), PAST, {}, S.REST_UNCLOSED),
-        (session("interrupted"), FREE, {}, S.REST_UNCLOSED),
+        (session("suspended_client_tool"), PAST, {}, S.STOPPED_UNCLOSED),
+        (session("interrupted"), FREE, {}, S.STOPPED_UNCLOSED),
         (session("completed"), PAST, {}, S.ENDED_UNCLOSED),
         (session("failed"), FREE, {}, S.ENDED_UNCLOSED),
         (session("suspended_client_tool"), CLOSED, {"open_questions": 1}, S.WAITING),
@@ -148,7 +148,7 @@ def test_only_what_is_released_is_continued_in_the_same_run() -> None:
 
 
 def test_a_turn_begins_only_where_none_is_unfinished() -> None:
-    begun = {at for (at, _), each in TABLE.items() if each.action is A.BEGIN}
+    begun = {at for (at, _), each in TABLE.items() if each.action is A.START}
     assert begun == {S.FRESH, S.COMPLETED, S.FAILED}
 
 
@@ -171,14 +171,14 @@ def test_a_scheduler_never_raises_and_never_disturbs_a_person() -> None:
 
 
 def test_whatever_a_dead_process_left_open_is_found_by_recovery() -> None:
-    left = {S.RELEASED, S.LAPSED, S.READY, S.REST_UNCLOSED, S.ENDED_UNCLOSED}
+    left = {S.RELEASED, S.LEASE_EXPIRED, S.READY, S.STOPPED_UNCLOSED, S.ENDED_UNCLOSED}
     assert {at for at in S if TABLE[at, I.RECOVER].action is not A.LEAVE} == left
 
 
 def test_unclosed_sessions_are_closed_before_anything_else() -> None:
     spared = {I.ANSWER, I.DELETE, I.AWAIT_RESULT, I.FAIL}
     for intent in set(I) - spared:
-        assert TABLE[S.REST_UNCLOSED, intent].action in (A.CLOSE, A.CLOSE_FIRST)
+        assert TABLE[S.STOPPED_UNCLOSED, intent].action in (A.CLOSE, A.CLOSE_FIRST)
         assert TABLE[S.ENDED_UNCLOSED, intent].action in (A.CLOSE, A.CLOSE_FIRST, A.RETURN)
 
 
@@ -206,7 +206,7 @@ def test_stopping_never_leaves_a_flag_unread() -> None:
         (S.COMPLETED, I.RESUME_WITH_MESSAGE, NotResumable),
         (S.COMPLETED, I.RETRY, NotResumable),
         (S.FRESH, I.STEP, StaleTicket),
-        (S.LAPSED, I.AWAIT_RESULT, RunLost),
+        (S.LEASE_EXPIRED, I.AWAIT_RESULT, RunLost),
     ],
 )
 def test_refusals(at: Standing, intent: Intent, error: type[Exception]) -> None:
@@ -223,22 +223,22 @@ def test_the_design_page_shows_the_table() -> None:
 
 
 def test_a_run_of_an_engine_is_continued_by_that_engine_only() -> None:
-    lapsed = Seen(S.LAPSED, engine="temporal")
-    assert decide(lapsed, I.RECOVER).action is A.LEAVE
-    assert decide(lapsed, I.RECOVER, engine="dbos").action is A.LEAVE
-    assert decide(lapsed, I.RECOVER, engine="temporal").action is A.TAKE_OVER
-    assert decide(Seen(S.LAPSED), I.RECOVER, engine="temporal").action is A.LEAVE
+    expired = Seen(S.LEASE_EXPIRED, engine="temporal")
+    assert decide(expired, I.RECOVER).action is A.LEAVE
+    assert decide(expired, I.RECOVER, engine="dbos").action is A.LEAVE
+    assert decide(expired, I.RECOVER, engine="temporal").action is A.TAKE_OVER
+    assert decide(Seen(S.LEASE_EXPIRED), I.RECOVER, engine="temporal").action is A.LEAVE
     assert decide(Seen(S.ENDED_UNCLOSED, engine="temporal"), I.RECOVER).action is A.CLOSE
 
 
 def test_until_it_stops_a_run_belongs_to_its_engine() -> None:
-    for at in (S.RELEASED, S.LAPSED, S.READY):
+    for at in (S.RELEASED, S.LEASE_EXPIRED, S.READY):
         seen = Seen(at, "s", engine="temporal")
         decision = decide(seen, I.RESUME)
         assert decision.error is NotResumable
         assert "temporal" in str(refusal(seen, decision))
         assert decide(seen, I.RESUME, engine="temporal").action in CLAIMS
-    for at in (S.RELEASED, S.LAPSED):
+    for at in (S.RELEASED, S.LEASE_EXPIRED):
         assert decide(Seen(at, engine="temporal"), I.START).error is AlreadyRunning
     assert decide(Seen(S.STOPPED, engine="temporal"), I.RESUME).action is A.TAKE_OVER
     assert decide(Seen(S.READY, engine="temporal"), I.START).action is A.TAKE_OVER
@@ -246,14 +246,14 @@ def test_until_it_stops_a_run_belongs_to_its_engine() -> None:
 
 def test_a_run_that_was_asked_to_stop_and_died_is_stopped_first() -> None:
     flag = InterruptFlag("enough", "run-1", NOW)
-    for at, intent in itertools.product((S.RELEASED, S.LAPSED), (I.RESUME, I.RECOVER, I.STEP)):
+    for at, intent in itertools.product((S.RELEASED, S.LEASE_EXPIRED), (I.RESUME, I.RECOVER, I.STEP)):
         assert decide(Seen(at, stop=flag), intent).action is A.CLOSE_FIRST
     assert decide(Seen(S.RUNNING, stop=flag), I.START).error is AlreadyRunning
 
 
 def test_whoever_waits_for_a_queued_run_is_not_told_of_a_crash() -> None:
-    assert decide(Seen(S.LAPSED, queued=True), I.AWAIT_RESULT).action is A.WAIT
-    assert decide(Seen(S.LAPSED), I.AWAIT_RESULT).error is RunLost
+    assert decide(Seen(S.LEASE_EXPIRED, queued=True), I.AWAIT_RESULT).action is A.WAIT
+    assert decide(Seen(S.LEASE_EXPIRED), I.AWAIT_RESULT).error is RunLost
 
 
 def test_words() -> None:

@@ -1,7 +1,7 @@
 """A storm: processes that share sessions are killed and frozen, their connections cut, and replies lost.
 
-When it is over every session must have ended as one that nothing happened to: the same conversations, states and
-streams, nothing staged, nothing resumable. The seed decides the weather, not what the weather hits. The long form is
+At the end every session must equal an undisturbed one: the same conversations, states and streams,
+nothing staged, nothing resumable. The seed decides which faults occur, not what they hit. The long form is
 `HELIX_STORM_SECONDS=600 pytest -m soak tests/executor/test_storm.py`.
 """
 
@@ -50,7 +50,7 @@ ProxyTo = Callable[[int], Awaitable[Proxy]]
 
 
 class Storm:
-    """The weather over some processes and their way to the server."""
+    """Injects faults into some processes and their connections to the server."""
 
     def __init__(self, url: str, folder: Path, proxy: Proxy | None, seed: int) -> None:
         self._proxy = proxy
@@ -64,17 +64,17 @@ class Storm:
         self.blows = 0
 
     def start(self) -> None:
-        """Begin with clear skies."""
+        """Start the processes, without faults."""
         self._workers = [self._fork() for _ in range(WORKERS)]
 
     def end(self) -> None:
-        """Leave no process behind."""
+        """End all processes."""
         for worker in self._workers:
             _send(worker, signal.SIGKILL)
         self._nursery.communicate()
 
     async def rage(self, seconds: float) -> None:
-        """Blow for a while; afterwards all processes run, and the way is clear."""
+        """Inject faults for a while; afterwards all processes run and connections work."""
         deadline = asyncio.get_running_loop().time() + seconds
         blows = [self._kill, self._kill, self._freeze, *([self._cut, self._away, self._lose] if self._proxy else [])]
         while asyncio.get_running_loop().time() < deadline:
@@ -148,7 +148,7 @@ async def _begun(stores: Stores) -> list[str]:
 
 
 async def _settled(stores: Stores) -> list[str]:
-    """Wait until all sessions are over; their names."""
+    """Wait until all sessions have ended; return their names."""
     async with asyncio.timeout(SETTLE_SECONDS):
         while True:
             begun = await _begun(stores)

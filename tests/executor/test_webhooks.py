@@ -31,13 +31,13 @@ AGENT = Agent("main")
 
 
 class Receiver:
-    """An HTTP server that responds as it is told, with 200 once it is told nothing."""
+    """An HTTP server that sends the queued responses, then 200."""
 
     def __init__(self) -> None:
         self.script: list[int | str] = []
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.taken: list[dict[str, Any]] = []
-        """The events that were taken with 200, in order."""
+        """The events that were accepted with 200, in order."""
         self.url = ""
         self._news = asyncio.Condition()
 
@@ -64,7 +64,7 @@ class Receiver:
                 self._news.notify_all()
 
     async def has(self, *, requests: int = 0, taken: int = 0) -> None:
-        """Wait until there are so many."""
+        """Wait until this many events have arrived."""
         async with asyncio.timeout(30), self._news:
             await self._news.wait_for(lambda: len(self.requests) >= requests and len(self.taken) >= taken)
 
@@ -95,7 +95,7 @@ async def executing(stores: Any, receiver: Receiver, script: Any, **options: Any
 
 
 async def at_rest(stores: Stores) -> None:
-    """Wait until no entry of the outbox is being worked on."""
+    """Wait until no outbox entry is being processed."""
     async with asyncio.timeout(30):
         while True:
             page = await stores.state.list_sessions(status="paused")
@@ -130,7 +130,7 @@ async def test_each_end_of_a_run_is_sent_once_signed_and_in_order(receiver: Rece
             await receiver.has(taken=4)
             await at_rest(stores)
             assert await executor.delete_session("s")
-        assert (await stores.state.list_sessions()).items == []  # the outbox went with the session
+        assert (await stores.state.list_sessions()).items == []  # the outbox was deleted with the session
     assert receiver.types == ["1 run.completed", "2 run.failed", "3 run.suspended", "3 run.completed"]
     first, second, third, _ = receiver.taken
     assert (first["output"], first["user_id"], first["session_id"], first["error"]) == ("Hello.", "ann", "s", None)

@@ -1,4 +1,4 @@
-"""A real browser on a real server. Each test gets a page of its own; an error in the page fails the test."""
+"""A real browser on a real server. Each test gets its own page; an error in the page fails the test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Visit = Callable[..., Awaitable[Page]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One event loop for all of these tests: they share a browser."""
+    """Run all of these tests in one event loop: they share a browser."""
     for item in items:
         if item.path.is_relative_to(__file__.rpartition("/")[0]):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Two hundredths of a second between the pieces that its model types: enough to see text grow."""
+    """A server whose model sends a piece every 20 ms, slow enough to see text grow."""
     folder = tmp_path_factory.mktemp("inspected")
     with running(f"sqlite:{folder / 'helix.db'}", folder, 0.02) as started:
         yield started
@@ -48,7 +48,7 @@ async def admin(server: Running) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def stores(server: Running) -> AsyncIterator[Stores]:
-    """The server's own stores, for sessions that no run would make in a short time."""
+    """The server's own stores, for sessions that no run would create quickly."""
     async with open_stores(server.url) as opened:
         yield opened
 

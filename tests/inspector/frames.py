@@ -1,4 +1,4 @@
-"""How long the frames of a page take while it scrolls. To be read by people: no test fails over a time."""
+"""How long the frames of a page take while it scrolls. For people to read: no test fails because of a time."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ SCROLL = """async ([selector, by, times]) => {
 
 
 async def frames_while_scrolling(page: Page, selector: str, by: int, times: int) -> dict[str, float]:
-    """Scroll by so many pixels in each of so many frames; what the frames took."""
+    """Scroll by this many pixels in each of this many frames; return how long the frames took."""
     found: dict[str, float] = await page.evaluate(SCROLL, [selector, by, times])
     return found

@@ -1,4 +1,4 @@
-"""Questions to a person: what is shown is what runs, whatever the arguments contain and whatever changes meanwhile."""
+"""Questions to a person: what is shown is what runs, whatever the arguments contain and whatever changes in between."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def replace_session(client: httpx.AsyncClient, sid: str, tool: str, argume
 
 
 async def stop_refreshing(page: Page) -> None:
-    """Keep what is drawn: the page no longer learns what the server knows."""
+    """Stop updates from the server, so that the page keeps what it shows."""
     await page.route("**/waiting?*", lambda route: route.abort())
 
 
@@ -43,7 +43,7 @@ def question(page: Page, sid: str) -> Locator:
 
 
 async def choose(page: Page, mode: str) -> None:
-    """Show the arguments in another way. A click that falls into a redraw is lost: click again."""
+    """Show the arguments in another view. A click during a redraw is lost: click again."""
     button = page.get_by_role("button", name=mode, exact=True)
     for _ in range(10):
         await button.click()
@@ -61,7 +61,7 @@ async def test_a_question_that_was_replaced_is_not_approved_unread(
     await stop_refreshing(page)
     await replace_session(admin, sid, "delete_file", {"path": "everything"})
     await question(page, sid).get_by_role("button", name="Approve").click()
-    await expect(question(page, sid).get_by_role("alert")).to_contain_text("no longer asked for")
+    await expect(question(page, sid).get_by_role("alert")).to_contain_text("no longer pending")
     assert (await result(admin, sid))["suspended"][0]["input"] == {"path": "everything"}
 
 
@@ -174,7 +174,7 @@ async def test_who_answered_is_shown(page: Page, visit: Visit, admin: httpx.Asyn
     await page.goto(f"/#/s/{sid}")
     await expect(page.locator(".ask")).to_have_count(2)
     open_questions = page.locator(".ask:not(.answered)")
-    for _ in range(10):  # a click that falls into a redraw is lost: click again
+    for _ in range(10):  # a click during a redraw is lost: click again
         await open_questions.first.get_by_role("button", name="Approve").click()
         with suppress(AssertionError):
             await expect(open_questions).to_have_count(1, timeout=3000)

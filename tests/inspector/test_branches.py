@@ -1,4 +1,4 @@
-"""Edit, regenerate, and go through the branches of a conversation; the way from a fork to its origin."""
+"""Edit, regenerate, and switch between the branches of a conversation; the link from a fork to its origin."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ VIEWS = ["talk", "state", "timeline", "usage", "chunks"]
 
 
 async def plant(stores: Stores, sid: str) -> None:
-    """A session with hostile text wherever text can be."""
+    """Create a session with hostile text in every field that holds text."""
     state = await stores.state.create_session(
         sid,
         agent_type=HOSTILE,
@@ -42,7 +42,7 @@ async def plant(stores: Stores, sid: str) -> None:
         CheckpointMeta(HOSTILE, 1),
         expected_version=state.version,
     )
-    # Behind the commit, so they are the open step.
+    # After the commit, so they belong to the open step.
     common = {"agent_id": HOSTILE, "agent_type": HOSTILE, "step": 2, "timestamp": 1_790_000_000_000}
     async with await stores.streams.create_writer(sid, "run", "manager") as writer:
         for chunk in (

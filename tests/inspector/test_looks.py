@@ -1,4 +1,4 @@
-"""How it looks: no serious finding of axe-core, light and dark, at three widths; and the pictures of the docs."""
+"""Appearance: no serious finding of axe-core, light and dark, at three widths; and the screenshots of the docs."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def demo(folder: Path) -> Iterator[str]:
 
 
 async def come_about(address: str) -> None:
-    """Wait until the demo sessions are what the pictures show."""
+    """Wait until the demo sessions are as the screenshots show them."""
     wanted = {"ants-finished": "completed", "ants-waiting": "suspended_client_tool", "ants-recovered": "completed"}
     async with httpx.AsyncClient(base_url=address) as client, asyncio.timeout(120):
         for name, status in wanted.items():

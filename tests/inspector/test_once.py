@@ -30,13 +30,13 @@ QUERY = " ".join(f"word{number}" for number in range(30))
 
 
 async def speakers(page: Page) -> list[str]:
-    """Return who spoke, from top to bottom."""
+    """Return the author of each message, from top to bottom."""
     found: list[str] = await page.locator("article.msg .who b").all_inner_texts()
     return found
 
 
 async def from_the_beginning(route: Route) -> None:
-    """A snapshot that does not know its place in the stream: all chunks of what it holds come again."""
+    """A snapshot without a stream position: all chunks that it contains are sent again."""
     response = await route.fetch()
     await route.fulfill(response=response, body=json.dumps({**await response.json(), "sequence": 0}))
 
@@ -107,7 +107,7 @@ async def test_an_answer_is_in_every_frame_exactly_once(page: Page, admin: httpx
     await page.goto(f"/#/s/{sid}")
     await expect(page.get_by_text("You said: hello", exact=True)).to_be_visible()
     await page.evaluate(WATCH)
-    for animal in ("ants", "bees", "cats", "dogs"):  # the last one begins a page of the list
+    for animal in ("ants", "bees", "cats", "dogs"):  # the last one starts a page of the list
         await execute(admin, f"search {animal}", sid)
         await expect(page.get_by_text(f"Done: Three pages speak of {animal}.", exact=True)).to_be_visible()
         await result(admin, sid)

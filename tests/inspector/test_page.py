@@ -73,7 +73,7 @@ async def test_a_late_answer_does_not_replace_the_list_that_was_asked_for_last(
     async with page.expect_response(lambda response: f"tag={sid}-first" in response.url) as answer:
         await late.continue_()
     await (await answer.value).finished()
-    async with page.expect_response(lambda response: "/sessions?" in response.url):  # the list looks again by itself
+    async with page.expect_response(lambda response: "/sessions?" in response.url):  # the list refreshes by itself
         pass
     await expect(listed).to_have_attribute("data-id", f"{sid}-second")
 

@@ -93,7 +93,7 @@ async def test_a_checkpoint_shows_what_the_model_was_asked(page: Page, admin: ht
     await expect(slider).to_have_attribute("max", "3")  # a turn and two steps
     await slider.focus()
     await page.keyboard.press("Home")
-    await expect(page.get_by_role("button", name="Request")).to_have_count(0)  # the turn has only begun
+    await expect(page.get_by_role("button", name="Request")).to_have_count(0)  # the turn has only started
     await page.keyboard.press("ArrowRight")
     await expect(page.locator(".dock-2")).to_contain_text("ScriptedLLM")
     await page.get_by_role("button", name="Request").click()

@@ -1,4 +1,4 @@
-"""One session: what streams in, what is answered, and what a person may do to a run."""
+"""One session: streaming, responses to questions, and what a person may do to a run."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ async def ask(llm: Provider, request: ModelRequest | list[Message] = ASK) -> lis
 
 
 def native_of(events: list[ModelEvent]) -> Any:
-    """Return what of a reply goes back as it came; None if the neutral form does."""
+    """Return the part of a reply that is sent back unchanged; None if the neutral form is sent."""
     return next((event.native for event in events if isinstance(event, NativeContent)), None)
 
 

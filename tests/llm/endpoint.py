@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that replays the replies of model providers and records what it was asked."""
+"""A real HTTP server on loopback that replays the replies of model providers and records the requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Answer = Sequence[dict[str, Any]] | Response
 
 
 class Endpoint:
-    """Answers requests one after the other from a list, and keeps what it was asked."""
+    """Replies to requests one after the other from a list, and records them."""
 
     def __init__(self, answers: Sequence[Answer | Callable[[dict[str, Any]], Answer]]) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -31,7 +31,7 @@ class Endpoint:
 
     @property
     def base_url(self) -> str:
-        """The address as OpenAI's client wants it."""
+        """The address in the form that OpenAI's client expects."""
         return f"{self.url}/v1"
 
     async def handle(self, request: Request) -> Response:
@@ -106,7 +106,7 @@ def problem(status: int, message: str, *, code: str | None = None, **headers: st
 
 @asynccontextmanager
 async def serving(*answers: Answer | Callable[[dict[str, Any]], Answer]) -> AsyncIterator[Endpoint]:
-    """The endpoint, on a free port, for as long as the block lasts."""
+    """Run the endpoint on a free port during the block."""
     endpoint = Endpoint(answers)
     app = Starlette(routes=[Route("/{path:path}", endpoint.handle, methods=["POST"])])
     config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical", timeout_graceful_shutdown=1)

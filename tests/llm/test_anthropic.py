@@ -295,7 +295,7 @@ FOUND: dict[str, Any] = {"type": "web_search_tool_result", "tool_use_id": "srv_1
 
 
 async def test_a_turn_that_the_provider_paused_is_continued() -> None:
-    """Long turns of server tools come in several messages; to us they are one reply."""
+    """Long turns of server tools arrive in several messages, which form one reply."""
     pauses = claude(THOUGHT, SEARCHING, stop="pause_turn"), claude(FOUND, stop="pause_turn")
     async with serving(*pauses, claude(SAID, PARIS, stop="tool_use")) as endpoint:
         events = await ask(claude_at(endpoint))
@@ -353,7 +353,7 @@ async def test_calls_and_results_of_another_provider() -> None:
 
 
 async def test_ids_that_repeat_are_told_apart() -> None:
-    """A proxy that numbers its calls anew in every reply: the stored ids differ, those in the blocks do not."""
+    """A proxy may restart its call ids in every reply: the stored ids differ, those in the blocks do not."""
     async with serving(claude(SAID)) as endpoint:
         llm = claude_at(endpoint)
         native: Native = {"dialect": "anthropic", "issuer": llm.issuer, "model": "m", "blocks": [THOUGHT, PARIS]}

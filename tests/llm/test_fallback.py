@@ -1,4 +1,4 @@
-"""FallbackLLM: an answer is whole and by one model, whatever the others began."""
+"""FallbackLLM: a reply is complete and from one model, whatever the others started."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ async def test_a_blocked_prompt_is_not_retried() -> None:
 
 
 async def test_unknown_parts_are_not_sent_back() -> None:
-    """The client drops what it does not know, so the reply cannot be sent back as it came."""
+    """The client drops unknown parts, so the reply cannot be sent back unchanged."""
     async with serving(gemini([{"dance": {"steps": 2}}], [SIGNED_CALL])) as endpoint:
         events = await ask(gemini_at(endpoint))
     assert [event.name for event in events if isinstance(event, ToolCallDelta)] == ["weather"]

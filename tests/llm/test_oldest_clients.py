@@ -1,4 +1,4 @@
-"""The adapters on the oldest clients that the extras allow. Fetches them, so it runs only if asked for: `-m soak`."""
+"""The adapters on the oldest clients that the extras allow. It downloads them, so it runs only with `-m soak`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ScriptedLLM answers from the request alone."""
+"""ScriptedLLM replies from the request alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An MCP server for the tests, in a process of its own: `python -m tests.mcp.library stdio|http PORT`."""
+"""An MCP server for the tests, in its own process: `python -m tests.mcp.library stdio|http PORT`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server of an older protocol for the tests, written by hand: it asks with a request of its own, in mid-call."""
+"""A server of an older protocol for the tests, written by hand: it asks with a separate request during a call."""
 
 from __future__ import annotations
 

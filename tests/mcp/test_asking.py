@@ -1,4 +1,4 @@
-"""Elicitation: what a server asks in mid-call suspends the run; any process answers, and the call is made again."""
+"""Elicitation: a server's question during a call suspends the run; any process may respond; the call is repeated."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def noted(journal: Path) -> list[str]:
 
 
 class Process:
-    """An executor with connections of its own, as another process would have."""
+    """An executor with its own connections, like another process."""
 
     def __init__(self, stores: Stores, command: list[str], journal: Path, *calls: Call) -> None:
         self.server = MCP(command=command, env={"LIBRARY_JOURNAL": str(journal)})

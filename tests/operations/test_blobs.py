@@ -51,7 +51,7 @@ async def searched(stores: Stores, *more: Any) -> AgentExecutor:
 
 
 async def sweeps(url: str) -> None:
-    """What is unused goes; what a message, a state or a checkpoint refers to stays, and so do the shared texts."""
+    """Unused blobs are deleted; those that a message, state or checkpoint refers to stay, and so do shared texts."""
     async with open_stores(url) as stores:
         await searched(stores, [Call("search")])
         used, shared = await digests(stores), await digests(stores, REQUESTS)
@@ -139,7 +139,7 @@ async def test_what_a_checkpoint_brings_back_stays() -> None:
 
 
 class Overtaken:
-    """A store in which a run commits just after the sweep has looked."""
+    """A store in which a run commits just after the sweep has read it."""
 
     def __init__(self, inner: Any, then: Callable[[], Awaitable[object]]) -> None:
         self._inner, self._then = inner, then

@@ -1,4 +1,4 @@
-"""Erasing a user: nothing of them stays, and nothing of others goes."""
+"""Erasing a user deletes all of their data and none of other users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cleanup that stalls anywhere changes nothing of a session that was continued or created again since then."""
+"""A cleanup that stalls anywhere does not change a session that was continued or recreated since then."""
 
 from __future__ import annotations
 

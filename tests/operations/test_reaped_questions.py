@@ -27,7 +27,7 @@ agent = Agent("writer", tools=[publish, remember])
 
 
 async def expired(stores: Stores) -> tuple[AgentExecutor, str]:
-    """Let a run ask, and sweep it away; the id of the call that waited."""
+    """Let a run ask, and let cleanup remove it; return the id of the pending call."""
     calls = [Call("publish", {"title": "Ants"}), Call("remember", {"text": "x"})]
     executor = AgentExecutor(stores, ScriptedLLM([calls, "Done."]), agents=[agent])
     result = await executor.run(agent, "Go", session_id="s", expires_at=NOW - 1)

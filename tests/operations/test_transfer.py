@@ -1,4 +1,4 @@
-"""Sessions moved from one backend to another: everything arrives, damage is noticed, an interruption is harmless."""
+"""Sessions moved between backends: everything arrives, damage is detected, an interruption is harmless."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def plain(lines: list[str]) -> list[Any]:
             return {name: strip(item) for name, item in value.items() if name not in SET_BY_THE_STORE}
         return [strip(item) for item in value] if isinstance(value, list) else value
 
-    # Sessions that were made within one millisecond may change places.
+    # Sessions created within one millisecond may be in either order.
     return sorted((strip(block) for block in blocks(lines[1:])), key=lambda block: str(block[0].get("session")))
 
 
@@ -130,7 +130,7 @@ async def test_an_import_that_died_anywhere_is_finished_by_the_next(source: Stor
 
 
 class Dying:
-    """A state store that is gone after so many calls."""
+    """A state store that fails after this many calls."""
 
     def __init__(self, inner: Any, calls: int) -> None:
         self._inner = inner
@@ -152,7 +152,7 @@ async def test_one_session_is_exported_with_those_below_it(source: Stores) -> No
 
 
 def resealed(lines: list[str], old: str, new: str) -> list[str]:
-    """Return the export with one value exchanged and the digests made again: a file written by hand."""
+    """Return the export with one value replaced and the digests recomputed, like a file written by hand."""
     changed, block = [lines[0]], Block()
     for line in lines[1:]:
         text = line.replace(old, new)

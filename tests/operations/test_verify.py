@@ -116,7 +116,7 @@ async def test_rows_without_a_session_are_found_and_removed(tmp_path: Path) -> N
     with sqlite3.connect(path) as connection:
         connection.execute("DELETE FROM __agents_states WHERE session_id = 's'")
     connection.close()
-    assert await problems(path) == ["rows are kept of it, but there is no such session"]
+    assert await problems(path) == ["it has stored rows, but there is no such session"]
     async with open_stores(f"sqlite:{path}") as stores:
         assert await repair_session(stores.state, stores.streams, "s") == ["removed what was left of it"]
         assert await repair_session(stores.state, stores.streams, "s") == []
@@ -136,7 +136,7 @@ async def test_rows_without_a_session_are_found_on_postgres(postgres_url: str) -
         await connection.execute("DELETE FROM __agents_states WHERE session_id = 's'")
         await connection.close()
         assert [each async for each in verify_sessions(stores.state)] == [
-            ("s", ["rows are kept of it, but there is no such session"])
+            ("s", ["it has stored rows, but there is no such session"])
         ]
         assert await repair_session(stores.state, stores.streams, "s") == ["removed what was left of it"]
         assert [each async for each in verify_sessions(stores.state)] == []

@@ -1,4 +1,4 @@
-"""What a release is made with: workflows, container, templates. Linted, because nothing here can run them."""
+"""Release files: workflows, container, templates. They are linted, because tests cannot run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database for the kit's harnesses, which the kit makes without arguments."""
+"""A database for the kit's harnesses, which the kit constructs without arguments."""
 
 from __future__ import annotations
 

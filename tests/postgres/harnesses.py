@@ -50,7 +50,7 @@ class PostgresHarness(Harness):
         self._opened: list[Any] = []
         self._url = Home.url
 
-    # -- the doors
+    # -- one method per contract
 
     async def open(self) -> StateStore:
         return self._kept(PostgresStateStore(await self._shared_pool(), **self.store_options))
@@ -92,7 +92,7 @@ class PostgresHarness(Harness):
     def fresh_child_spec(self) -> str:
         return f"{__name__}:open_fresh fresh_{next(_fresh)} {self._url}"
 
-    # -- looking behind the curtain
+    # -- reading the raw data
 
     async def traces(self, session_id: str) -> list[str]:
         connection = await asyncpg.connect(self._url)
@@ -138,7 +138,7 @@ class PostgresHarness(Harness):
     # -- what is open
 
     async def _shared_pool(self) -> asyncpg.Pool:
-        """State stores share one: some checks open dozens."""
+        """Return the pool that state stores share: some checks open dozens."""
         return self._pools[0] if self._pools else await self._pool()
 
     async def _pool(self) -> asyncpg.Pool:
@@ -187,7 +187,7 @@ async def tables(connection: asyncpg.Connection) -> list[str]:
 
 
 async def empty(connection: asyncpg.Connection) -> None:
-    """Remove all data; fresh schemas go altogether."""
+    """Remove all data; drop fresh schemas."""
     found = [table for table in await tables(connection) if not table.startswith("fresh_")]
     if found:
         await connection.execute(f"TRUNCATE {', '.join(found)}")
@@ -227,5 +227,5 @@ async def open_streams(argument: str) -> StreamManager:
 
 
 async def open_driver(url: str, **options: Any) -> PostgresDriver:
-    """Return a driver on a pool of its own, for tests of the driver itself."""
+    """Return a driver on its own pool, for tests of the driver itself."""
     return PostgresDriver(await asyncpg.create_pool(url, min_size=1, max_size=4), **options)

@@ -1,8 +1,8 @@
-"""A transaction-mode pooler, in the worst mood that such a thing may be in.
+"""A transaction-mode pooler that switches the server connection after every transaction.
 
-It speaks the wire protocol as far as a pooler must: a client gets a server connection when a transaction begins and
+It speaks the wire protocol as far as a pooler must: a client gets a server connection when a transaction starts and
 loses it when the transaction ends (`ReadyForQuery` idle), and the next transaction always gets another one. Prepared
-statements and settings are not carried over, so whoever relies on the session of a connection is found out at once.
+statements and settings are not carried over, so code that relies on the session of a connection fails immediately.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.servers.process import HOST
 
 SERVER_CONNECTIONS = 3
 ENDS_REQUEST = (b"S", b"Q")
-"""Sync and a simple query: the server answers each with ReadyForQuery."""
+"""Sync and a simple query: the server replies to each with ReadyForQuery."""
 
 
 class _Server:
@@ -94,7 +94,7 @@ class TransactionPooler:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         (length,) = struct.unpack("!i", await reader.readexactly(4))
         code, *_ = struct.unpack("!i", (await reader.readexactly(length - 4))[:4])
-        if code != 196_608:  # TLS is refused, cancelling is none of our business
+        if code != 196_608:  # TLS is rejected, cancel requests are ignored
             writer.write(b"N")
             if code == 80_877_102:
                 return
@@ -114,7 +114,7 @@ class TransactionPooler:
     async def _transaction(
         self, kind: bytes, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> asyncio.Future[tuple[bytes, bytes]]:
-        """Pass messages both ways until the server is idle again; the client's next message, which is still to come."""
+        """Pass messages both ways until the server is idle again; return the client's next message."""
         server = await self._take()
         asking = asyncio.ensure_future(_message(reader))
         answering = asyncio.ensure_future(_message(server.reader))

@@ -1,4 +1,4 @@
-"""The driver: one round trip for every verb, nothing poisoned by cancellation, guests of a pool who behave."""
+"""The driver: one round trip for every verb, connections usable after cancellation, pools left as they were."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_a_verb_is_one_round_trip(
     url = postgres_url.replace(f"{HOST}:{postgres_server.port}", f"{HOST}:{proxy.port}")
     async with open_stores(f"{url}?pool_size=1&sslmode=disable") as stores:
         store = stores.state
-        # Statements are prepared once per connection: make everything known first, on another session.
+        # Statements are prepared once per connection: prepare all of them first, on another session.
         await store.create_session("z", agent_type="agent", custom_state={"n": 1, "items": []})
         for verb in VERBS.values():
             await store.create_session("a", agent_type="agent", custom_state={"n": 1, "items": []})

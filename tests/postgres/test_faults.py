@@ -1,4 +1,4 @@
-"""A network that drops connections and replies, a server that is killed: nothing lost, nothing half there."""
+"""A network that drops connections and replies, a server that is killed: nothing is lost or partial."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MakeProxy = Callable[[int], Awaitable[Proxy]]
 
 
 async def step(store: StateStore, session_id: str, number: int) -> int:
-    """Return one step: a message, a counter and an item; the message count that was acknowledged."""
+    """Commit one step: a message, a counter and an item; return the acknowledged message count."""
     step_id = f"step-{number}"
     ops = writes(add("n"), push("items", items=[number]))
     await store.stage_changes(session_id, step_id, ops, tool_call_id="call-1")
@@ -34,7 +34,7 @@ async def step(store: StateStore, session_id: str, number: int) -> int:
 
 
 async def ensure_whole(store: StateStore, session_id: str, acknowledged: list[int]) -> None:
-    """Every acknowledged step is there; message, item, counter and checkpoint of a step are there together."""
+    """Check that every acknowledged step is stored, with its message, item, counter and checkpoint together."""
     state = await store.load_state(session_id)
     assert state is not None
     assert state.custom_state is not None

@@ -1,4 +1,4 @@
-"""Opening by address on a real server: every way to write it, nothing left behind, nothing created by a look."""
+"""Opening by address on a real server: every form of the URL, nothing left behind, nothing created by reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers for the Redis tests. Durability is tried in `test_faults.py`; all else runs without an append-only file."""
+"""Servers for the Redis tests. `test_faults.py` tests durability; everything else runs without an append-only file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def oldest_redis() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def cluster_of_three() -> Iterator[RedisCluster]:
-    """A cluster of three, not to be broken."""
+    """A shared cluster of three nodes; do not break it."""
     with contextlib.ExitStack() as stack:
         yield started(stack, lambda: RedisCluster(VALKEY_9))
 

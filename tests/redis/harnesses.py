@@ -1,4 +1,4 @@
-"""How the kit opens Redis: every check gets a prefix of its own on a server that all checks share."""
+"""How the kit opens Redis: every check gets its own prefix on a server that all checks share."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RedisHarness(Harness):
         self.prefix = new_prefix()
         self._clients: list[Any] = []
 
-    # -- the doors
+    # -- one method per contract
 
     async def open(self) -> StateStore:
         return self.keep(RedisStateStore(self._client(), prefix=self.prefix))
@@ -111,7 +111,7 @@ class RedisHarness(Harness):
         return total
 
     async def written_bytes(self, act: Callable[[], Awaitable[object]]) -> int:
-        """Return what the servers were sent."""
+        """Return how many bytes were sent to the servers."""
         before = self._received()
         await act()
         return self._received() - before

@@ -27,7 +27,7 @@ SESSION = "a"
 
 
 async def _commit(store: RedisStateStore, step: int) -> None:
-    """A step with one tool: a message, an item, a counter, all with the same number."""
+    """Commit a step with one tool: a message, an item, a counter, all with the same number."""
     await store.stage_changes(
         SESSION, f"step-{step}", writes(push("items", items=[step]), add("count")), tool_call_id="call"
     )
@@ -36,7 +36,7 @@ async def _commit(store: RedisStateStore, step: int) -> None:
 
 
 async def _assert_whole(store: RedisStateStore) -> int:
-    """Whatever is visible of a commit is all of it; how many commits there are."""
+    """Check that every visible commit is complete; return how many there are."""
     state = await store.load_state(SESSION)
     assert state is not None
     items = state.custom_state["items"]
@@ -53,7 +53,7 @@ async def _new_session(store: RedisStateStore) -> None:
 
 
 async def _commit_until_killed(store: RedisStateStore, server: RedisServer, done: int) -> int:
-    """Commit until the server, which is killed in the midst of it, no longer answers; the last acknowledged step."""
+    """Commit until the server, which is killed meanwhile, stops responding; return the last acknowledged step."""
     kill_at = done + random.randint(5, 30)
     try:
         for step in range(done + 1, kill_at + 1000):
@@ -254,7 +254,7 @@ async def test_readers_hear_of_others_after_a_reconnect(private_redis: RedisServ
     reading_on = asyncio.create_task(read())
     for number in range(0, 20, 2):
         proxy.cut(refuse=True)
-        await writer.write({"type": "custom", "n": number})  # while nobody listens
+        await writer.write({"type": "custom", "n": number})  # while no subscription is open
         await writer.flush()
         proxy.heal()
         assert await asyncio.wait_for(arrived.get(), 30) == number
@@ -356,7 +356,7 @@ async def test_a_cluster_that_loses_a_node_goes_on(private_redis_cluster: RedisC
     sessions = [f"session-{number}" for number in range(12)]
     for name in sessions:
         await store.create_session(name, agent_type="agent", custom_state={"items": [1]})
-    # Replication is asynchronous: what a replica has not yet heard of goes with its master.
+    # Replication is asynchronous: writes that a replica has not received are lost with its master.
     await asyncio.to_thread(_wait_for_replicas, cluster)
     await asyncio.to_thread(cluster.nodes[0].kill9)
     await asyncio.to_thread(cluster.wait_until_promoted, cluster.nodes[3])
@@ -405,7 +405,7 @@ def _wait_for_replicas(cluster: RedisCluster) -> None:
 
 
 async def _patiently(act: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-    """While the topology settles a request may fail; it must not fail for long."""
+    """Retry a request, which may fail while the topology settles, but not for long."""
     for _ in range(100):
         try:
             return await act(*arguments)
@@ -477,7 +477,7 @@ async def test_a_subscription_that_has_gone_silent_is_opened_anew(
     monkeypatch.setattr(wakeup, "PING_SECONDS", 0.02)
     monkeypatch.setattr(wakeup, "SILENCE_SECONDS", 0.2)
     proxy = await proxy_to(private_redis.port)
-    # Nothing but the subscription may give up waiting here.
+    # Only the subscription may time out here.
     client = client_for(f"redis://127.0.0.1:{proxy.port}/0", socket_timeout=3600)
     streams = RedisStreamManager(client, prefix=new_prefix())
     writer = await streams.create_writer("s", "run", "agent")

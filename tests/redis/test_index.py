@@ -1,4 +1,4 @@
-"""The listing index may be wrong; what is listed is not, and what is wrong does not stay."""
+"""The listing index may be outdated; listings are correct, and repair it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_an_entry_of_a_former_status_goes_when_met(connect: Connect, prefi
             break
     assert await _members(client, prefix, "status=active") == []
     assert (await store.list_sessions(status="completed")).total == 1
-    # The way back must enter it again.
+    # Switching back must add it again.
     await store.update_status("a", "active")
     assert (await store.list_sessions(status="active")).total == 1
 

@@ -1,4 +1,4 @@
-"""Opening by address on a real server: every way to write it, and options that are not known."""
+"""Opening by address on a real server: every form of the URL, and unknown options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Temporal server and a source of processes for all tests of this folder."""
+"""A Temporal server and a process that forks workers, for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.servers.fixtures import started
 from tests.servers.temporal import TemporalServer
 
 LONG_HISTORY = 20
-"""Short enough for tests to see workflows begin their history anew."""
+"""Short enough for workflows in tests to restart their history."""
 
 
 @pytest.fixture(scope="session")

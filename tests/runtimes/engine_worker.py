@@ -1,8 +1,8 @@
-"""Processes that perform the play of the kit by an engine, until it is over or they are killed.
+"""Processes that run the kit's scenario on an engine, until it ends or they are killed.
 
-`python -m tests.runtimes.engine_worker` forks one for every line of standard input, a JSON request, and says its id:
-that spares a new interpreter for each death. Each process submits the play with the same key, works, and answers what
-is asked, as any of them may.
+`python -m tests.runtimes.engine_worker` forks one for every line of standard input, a JSON request, and prints its id,
+which avoids a new interpreter for each death. Each process submits the scenario with the same key, works, and responds
+to questions, as any of them may.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from dbos import DBOSConfig
 from temporalio.client import Client
 
-import helix_agents.backends.postgres.opening  # what children would import, one by one
+import helix_agents.backends.postgres.opening  # imported once here instead of in each child
 import helix_agents.backends.redis.opening
 import helix_agents.backends.sqlite.opening  # noqa: F401
 from helix_agents import AgentExecutor, AlreadyRunning, InvalidArgument, open_stores
@@ -43,7 +43,7 @@ Submit = Callable[..., Awaitable[Any]]
 
 @asynccontextmanager
 async def engine(kind: str, where: str, executor: AgentExecutor) -> AsyncIterator[tuple[Submit, Answer]]:
-    """How to submit and to answer, by this engine, while this process works for it.
+    """Yield functions that submit and respond through this engine, while this process works for it.
 
     `where`: the database of DBOS, or the address of Temporal.
     """
@@ -61,13 +61,13 @@ async def engine(kind: str, where: str, executor: AgentExecutor) -> AsyncIterato
 
 
 async def answer_to_pool(executor: AgentExecutor, session_id: str, tool_call_id: str, **answer: Any) -> None:
-    """Answer, and submit the rest of the run when that was the last question."""
+    """Respond, and submit the rest of the run if that was the last question."""
     await executor.submit_tool_result(session_id, tool_call_id, **answer)
     try:
         if (await executor.can_resume(session_id)).can_resume:
             await executor.submit(AGENT, [], session_id=session_id)
     except (AlreadyRunning, NotResumable, InvalidArgument):
-        return  # somebody else did
+        return  # another process did
 
 
 def journal_of(request: dict[str, Any]) -> Callable[[str], None]:
@@ -76,7 +76,7 @@ def journal_of(request: dict[str, Any]) -> Callable[[str], None]:
 
     def note(line: str) -> None:
         nonlocal last
-        limit = last  # tools in threads come here at the same time
+        limit = last  # tools in threads call this concurrently
         append_line(path, line)
         if limit is None or len(Path(path).read_text().splitlines()) < limit:
             return
@@ -89,14 +89,14 @@ def journal_of(request: dict[str, Any]) -> Callable[[str], None]:
 
 
 async def work(request: dict[str, Any]) -> None:
-    """Take part in the play until it is over."""
+    """Take part in the scenario until it ends."""
     session_id = request["session_id"]
     agent = make_author(journal_of(request), hold=request["go"])
     async with open_stores(request["stores"]) as stores:
         async with make_executor(stores, make_llm(0.002), agents=[agent], lease_seconds=LEASE_SECONDS) as executor:
             async with engine(request["engine"], request["where"], executor) as (submit, answer):
                 await submit(AGENT, INPUT, session_id=session_id, idempotency_key="play")
-                # A look that is frozen for long times out when it wakes up.
+                # A read that is frozen for long times out when the process wakes up.
                 while not await patiently(lambda: is_over(stores, session_id)):
                     handle = await executor.get_handle(AGENT, session_id)
                     assert handle is not None
@@ -108,7 +108,7 @@ async def work(request: dict[str, Any]) -> None:
 
 def main() -> None:
     """Fork for every request."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead bury themselves
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps dead children
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

@@ -1,7 +1,7 @@
-"""X2 by every engine: processes are killed -9 and frozen in the middle of steps, and it is as if nothing had happened.
+"""X2 on every engine: processes are killed and frozen in the middle of steps, and runs end as if nothing had happened.
 
 Transcripts, states and streams equal those of an undisturbed run; what was committed or staged is not done again; a
-process that wakes up after others went on changes nothing.
+process that wakes up after others continued changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.servers.temporal import TemporalServer
 
 Ends = list[tuple[int, str]]
 CALLS = 11
-"""How many tool calls the play executes, children included."""
+"""How many tool calls the scenario executes, including those of sub-agents."""
 SHORT: Ends = [(5, "kill"), (1, "freeze")]
 EVERY: Ends = [(last, end) for last in range(1, CALLS + 1) for end in ("kill", "freeze")]
 ENDS = [pytest.param(SHORT, id="short"), pytest.param(EVERY, id="every call", marks=pytest.mark.soak)]

@@ -1,4 +1,4 @@
-"""The store is away in the middle of runs, for longer than a lease and longer than any patience: all of them finish."""
+"""The store is unavailable during runs, for longer than a lease and any retry limit: all runs finish."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Opener = Callable[[AgentExecutor], AbstractAsyncContextManager[Submit]]
 
 
 class Crew:
-    """Agents whose runs say when they are in the middle."""
+    """Agents whose runs report when they are in the middle."""
 
     def __init__(self, *, steps: int = STEPS, step_seconds: float = 0.1) -> None:
         self.steps = steps
@@ -82,7 +82,7 @@ async def by_temporal(executor: AgentExecutor, address: str, queue: str) -> Asyn
 
 @pytest.fixture(params=["pool", "dbos", "temporal"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    """Makes this process work for an engine; how to submit to it."""
+    """Return a function that makes this process work for an engine and yields how to submit to it."""
     if request.param == "pool":
         return by_pool
     if request.param == "dbos":
@@ -92,7 +92,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
 
 
 async def away(server: ServerProcess, seconds: float, how: str) -> None:
-    """This server responds to no request for a while."""
+    """Let a server respond to no request for a while."""
     if how == "killed":
         await asyncio.to_thread(server.kill9)
         await asyncio.sleep(seconds)
@@ -107,7 +107,7 @@ async def away(server: ServerProcess, seconds: float, how: str) -> None:
 
 
 async def completed(stores: Stores, handle: RunHandle) -> None:
-    """Wait until a session and its run have ended, whatever the store says meanwhile."""
+    """Wait until a session and its run have ended, whatever the store raises until then."""
     while True:
         try:
             state = await stores.state.load_state(handle.session_id)
@@ -155,7 +155,7 @@ def outages(short: str) -> list[Any]:
     return [pytest.param(AWAY_SHORTLY, short, id=f"{short}-shortly"), *long]
 
 
-@pytest.mark.soak  # its short form is that of Postgres: there a store that is away is noticed at once
+@pytest.mark.soak  # Postgres covers the short form: there an unavailable store is detected immediately
 @pytest.mark.parametrize(("seconds", "how"), outages("frozen"))
 async def test_redis_is_away(opened: Opener, private_redis: RedisServer, seconds: float, how: str) -> None:
     await ride_out(opened, private_redis, private_redis.url, seconds, how)
@@ -186,7 +186,7 @@ async def test_temporal_is_away(tmp_path: Path, seconds: float, how: str) -> Non
 
 
 async def test_a_lease_that_is_shorter_than_a_step(opened: Opener, tmp_path: Path) -> None:
-    """The worker renews its lease: no other takes the run, although others look for lost ones all the time."""
+    """The worker renews its lease: no other takes over the run, although others constantly poll for lost ones."""
     crew = Crew(steps=1, step_seconds=2.5 * LEASE_SECONDS)
     url = f"sqlite:{tmp_path / 'agents.db'}"
     async with asyncio.timeout(LIMIT_SECONDS), open_stores(url) as stores, open_stores(url) as others:

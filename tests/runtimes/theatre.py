@@ -1,4 +1,4 @@
-"""The play of the kit, performed by worker processes that are killed and frozen, and what must be left of it."""
+"""The kit's scenario, run by worker processes that are killed and frozen, and what it must leave."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Theatre:
     expected: Remains | None = None
 
     async def perform(self, session_id: str, *, last: int | None = None, end: str = "kill") -> None:
-        """Perform the play, and end the process that executes the `last` tool call; judge what is left."""
+        """Run the scenario, end the process that executes the `last` tool call, and check what is left."""
         play = Play(self, session_id)
         reading = asyncio.create_task(follow(self.stores.streams, session_id, play.view))
         try:
@@ -80,7 +80,7 @@ class Theatre:
 
 
 class Play:
-    """One performance."""
+    """One run of the scenario."""
 
     def __init__(self, theatre: Theatre, session_id: str) -> None:
         self.view = View()
@@ -121,7 +121,7 @@ class Play:
         await self.note_staged()
 
     async def thaw(self, pid: int) -> None:
-        """Let a frozen process continue after everything is over: it must change nothing."""
+        """Let a frozen process continue after the end: it must change nothing."""
         await _until(lambda: not any(is_alive(other) for other in self.pids if other != pid))
         before = await _everything(self._theatre.stores, self._session_id)
         (self._theatre.folder / f"{self._session_id}.go0").touch()
@@ -130,7 +130,7 @@ class Play:
         assert await _everything(self._theatre.stores, self._session_id) == before, "a process that woke up late wrote"
 
     async def note_staged(self) -> None:
-        """Remember what had been done when a process ended: none of it may be done again."""
+        """Record what had been done when a process ended: none of it may be done again."""
         stores = self._theatre.stores
         done = await staged_calls(stores, self._session_id)
         for member in await family(stores, self._session_id):
@@ -140,7 +140,7 @@ class Play:
         self._ledger.note(done, self._lines())
 
     async def judge(self) -> None:
-        """Fail unless the play left what it leaves when nothing happens."""
+        """Fail unless the scenario left what it leaves without faults."""
         stores, session_id = self._theatre.stores, self._session_id
         self.ensure_no_fault()
         self._ledger.settle(self._lines())
@@ -198,7 +198,7 @@ def _send(pid: int, what: signal.Signals) -> None:
 
 
 class Nursery:
-    """Where processes come from: a new one costs a fork."""
+    """A process that forks workers, which is cheaper than starting them."""
 
     def __init__(self) -> None:
         path = os.pathsep.join(entry or os.curdir for entry in sys.path)
@@ -223,7 +223,7 @@ class Nursery:
 async def theatre(
     nursery: Nursery, engine: str, stores_url: str, where: str, folder: Path, unlocked: Unlocked
 ) -> AsyncIterator[Theatre]:
-    """Performs the play by an engine."""
+    """Runs the scenario on an engine."""
     async with open_stores(stores_url) as stores:
         place = {"engine": engine, "stores": stores_url, "where": where}
         yield Theatre(stores, nursery, place, folder, unlocked)

@@ -1,4 +1,4 @@
-"""The agents and the app of the server under test. What a run does follows from what the user says (`demo.served`)."""
+"""The agents and the app of the server under test. What a run does depends on the user's message (`demo.served`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOKENS = {
     "admin-token": User("root", is_admin=True),
 }
 SIGNATURE = "Eq+/oBCkg=="
-"""What only the model's provider may see again."""
+"""A block that only the model's provider may see again."""
 MAX_BODY_BYTES = 50_000
 LEASE_SECONDS = 2.0
 
@@ -57,7 +57,7 @@ manager = Agent("manager", tools=[assistant.as_tool(), nap, search, delete_file,
 
 
 def play(request: ModelRequest) -> Line:
-    """Say back, call a tool, or talk for a while."""
+    """Echo the message, call a tool, or reply at length."""
     last = request.messages[-1]
     if last["role"] == "tool":
         return f"Done: {last['content']}"

@@ -22,7 +22,7 @@ async def events_of(client: httpx.AsyncClient, method: str, path: str, **options
 
 
 def agui_input(session_id: str, run_id: str, *texts: str, **members: Any) -> Event:
-    """Return the input of an AG-UI run: what the user has said so far, and what else is given."""
+    """Return the input of an AG-UI run: the user's messages so far, and the other given fields."""
     messages = [{"id": f"u{number}", "role": "user", "content": text} for number, text in enumerate(texts)]
     return {
         "threadId": session_id,
@@ -36,7 +36,7 @@ def agui_input(session_id: str, run_id: str, *texts: str, **members: Any) -> Eve
 
 
 def resume(interrupt: str, payload: Any = None, status: str = "resolved") -> list[Event]:
-    """Return the `resume` that answers one interrupt."""
+    """Return the `resume` that responds to one interrupt."""
     return [{"interruptId": interrupt, "status": status, "payload": payload}]
 
 

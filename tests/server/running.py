@@ -1,4 +1,4 @@
-"""A server in a process of its own, and clients that read its streams as a browser would."""
+"""A server in its own process, and clients that read its streams as a browser would."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Running:
         )
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and wait for the end; the exit code."""
+        """Send a signal, wait for the end and return the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         code = self.process.wait(PATIENCE_SECONDS)
@@ -116,7 +116,7 @@ async def read_stream(client: httpx.AsyncClient, path: str, **options: Any) -> l
 
 
 async def execute(client: httpx.AsyncClient, message: str, session_id: str, **members: Any) -> dict[str, Any]:
-    """Start a run; the answer."""
+    """Start a run; return the response."""
     body = {"agent_type": "manager", "message": message, "session_id": session_id, **members}
     response = await client.post("/execute", json=body)
     assert response.status_code == 202, response.text
@@ -125,7 +125,7 @@ async def execute(client: httpx.AsyncClient, message: str, session_id: str, **me
 
 
 async def result(client: httpx.AsyncClient, session_id: str) -> dict[str, Any]:
-    """Return how a session stands once it is at rest."""
+    """Return the status of a session once it has stopped."""
     response = await client.get(f"/result/{session_id}", params={"wait": 30})
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
@@ -138,5 +138,5 @@ def chunks(frames: list[Seen]) -> list[Seen]:
 
 
 def text_of(frames: list[Seen]) -> str:
-    """Return what the model said."""
+    """Return the text of the model."""
     return "".join(frame.data["delta"] for frame in chunks(frames) if frame.data["type"] == "text_delta")

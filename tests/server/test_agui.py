@@ -16,7 +16,7 @@ from tests.server.test_problems import assert_problem
 
 
 async def asked(client: httpx.AsyncClient, session_id: str, text: str) -> Event:
-    """Run until the agent asks; its question as an interrupt."""
+    """Run until the agent asks; return its question as an interrupt."""
     events = await events_of(client, "POST", "/agui/manager", json=agui_input(session_id, "run-1", text))
     interrupt: Event = events[-1]["outcome"]["interrupts"][0]
     return interrupt

@@ -1,4 +1,4 @@
-"""The official AG-UI client, `HttpAgent`, against a server: what it holds in the end is what is stored."""
+"""The official AG-UI client, `HttpAgent`, against a server: it ends with what is stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpx
 
 from tests.server.running import Running, result
 from tests.server.test_branches import branches_of, messages_of, texts_of
-from tests.servers.node import environment, node, packages
+from tests.servers.node import environment, packages, piped
 
 SCRIPT = Path(__file__).parent / "agents.mjs"
 
@@ -19,23 +19,20 @@ Step = dict[str, Any]
 
 
 async def talk(server: Running, folder: Path, session_id: str, *steps: Step) -> list[Step]:
-    """Let the client do something; what each step ended with."""
-    home = packages("wire")
-    (home / SCRIPT.name).write_text(SCRIPT.read_text())
+    """Let the client do something; return how each step ended."""
     headers = {"Authorization": "Bearer alice-token"}
     plan = {"url": f"{server.address}/agui/manager", "headers": headers, "threadId": session_id, "steps": steps}
     (folder / "plan.json").write_text(json.dumps(plan))
     process = await asyncio.create_subprocess_exec(
-        str(node()),
-        str(home / SCRIPT.name),
-        str(folder / "plan.json"),
-        cwd=home,
+        *piped(str(folder / "plan.json")),
+        cwd=packages("wire"),
         env=environment(),
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(120):
-        out, errors = await process.communicate()
+        out, errors = await process.communicate(SCRIPT.read_bytes())
     assert process.returncode == 0, errors.decode()
     done: list[Step] = json.loads(out)
     return done

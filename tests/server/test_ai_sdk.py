@@ -16,7 +16,7 @@ from tests.server.test_problems import assert_problem
 
 
 async def said_and_asked(client: httpx.AsyncClient, session_id: str, text: str) -> tuple[Event, Event | None]:
-    """Chat until the agent asks; the call that it shows, and the request for an approval."""
+    """Chat until the agent asks; return the call that it shows, and the approval request."""
     parts = await events_of(client, "POST", "/chat/manager", json=chat_request(session_id, user_says(text)))
     call = next(part for part in parts if part["type"] == "tool-input-available")
     return call, next((part for part in parts if part["type"] == "tool-approval-request"), None)

@@ -203,7 +203,7 @@ async def test_records_of_the_library_are_not_sessions_even_of_their_own_user(
     assert await stores.state.session_exists(internal)
 
 
-# -- by naming what belongs to another conversation in one's own
+# -- by naming ids of another conversation in a conversation of one's own
 
 
 async def test_ids_of_another_users_conversation_mean_nothing_in_ones_own(
@@ -238,7 +238,7 @@ async def test_ids_of_another_users_conversation_mean_nothing_in_ones_own(
     assert await session_of(bob, own) == before
 
 
-# -- by staying where a session was
+# -- by staying connected after a session was deleted
 
 
 async def forked(client: httpx.AsyncClient, session_id: str) -> str:
@@ -251,7 +251,7 @@ async def forked(client: httpx.AsyncClient, session_id: str) -> str:
 
 
 async def replace(owner: httpx.AsyncClient, other: httpx.AsyncClient, session_id: str) -> None:
-    """The owner deletes a session, and the other user creates one with the same id."""
+    """Delete a session as its owner, and create one with the same id as the other user."""
     assert (await owner.delete(f"/sessions/{session_id}")).status_code == 204
     await execute(other, SECRET, session_id)
     await result(other, session_id)
@@ -325,7 +325,7 @@ async def test_a_session_that_the_store_made_alone_shows_nothing_of_an_earlier_o
     await result(alice, sid)
     await execute(bob, "hello", f"{sid}-bob")
     await result(bob, f"{sid}-bob")
-    await stores.state.delete_session(sid)  # as a deletion that was cut short: the stream stays
+    await stores.state.delete_session(sid)  # like an interrupted deletion: the stream stays
     await stores.state.fork_session(f"{sid}-bob", sid)
     for path in ("stream/{}", "stream/{}?format=ag-ui", "chat/{}/stream", "sessions/{}/snapshot"):
         assert "ALICES-SECRET" not in (await bob.get(f"/{path.format(sid)}")).text, path

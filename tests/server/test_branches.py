@@ -34,7 +34,7 @@ async def branches_of(client: httpx.AsyncClient, session_id: str) -> list[dict[s
 
 
 async def said(client: httpx.AsyncClient, session_id: str, *texts: str) -> list[Message]:
-    """Say some texts in a session; its messages then."""
+    """Send some texts to a session; return its messages."""
     for text in texts:
         await execute(client, text, session_id)
         await result(client, session_id)

@@ -1,4 +1,4 @@
-"""A feed belongs to the session it was opened for, not to whatever has its id later."""
+"""A feed belongs to the session it was opened for, not to a later session with its id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AG-UI and AI SDK streams, judged by the official clients, joined at every chunk."""
+"""AG-UI and AI SDK streams, read by the official clients, joined at every chunk."""
 
 from __future__ import annotations
 
@@ -20,22 +20,26 @@ from helix_agents.server.wire.feed import as_question
 from helix_agents.server.wire.ui_messages import UiMessageEncoder
 from helix_agents.state import apply_patch
 from tests.server.cast import make_executor, manager
-from tests.servers.node import environment, node, packages
+from tests.servers.node import environment, packages, piped
 
 JUDGE = Path(__file__).with_name("judge.mjs")
 Turn = tuple[Json, list[Chunk], tuple[str, dict[str, Json]]]
-"""The state that a turn begins with, its chunks, and the last word; none if the connection is cut."""
+"""The state that a turn starts with, its chunks, and the final event; none if the connection is cut."""
 
 
 def judge(streams: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """Return what the official clients say of each stream."""
-    home = packages("wire")
-    script = home / JUDGE.name
-    script.write_text(JUDGE.read_text())
+    """Return what the official clients report about each stream."""
     given = folder / "streams.json"
     given.write_text(json.dumps(streams))
-    command = [str(node()), str(script), str(given)]
-    done = subprocess.run(command, cwd=home, env=environment(), capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        piped(str(given)),
+        input=JUDGE.read_text(encoding="utf-8"),
+        cwd=packages("wire"),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     assert done.returncode == 0, done.stderr
     answers: list[dict[str, Any]] = json.loads(done.stdout)
     assert len(answers) == len(streams)

@@ -1,4 +1,4 @@
-"""AG-UI and AI SDK streams of whatever the executor's checks leave behind, joined at every chunk."""
+"""AG-UI and AI SDK streams of the sessions that the executor's checks leave, joined at every chunk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AT_ONCE = 3000
 
 
 class Heard(MemoryHarness):
-    """Keeps the streams of the sessions that a check leaves behind, each with what a server would know of it."""
+    """Keeps the streams of the sessions that a check leaves behind, each with what a server would know about it."""
 
     turns: ClassVar[dict[str, Turn]] = {}
 
@@ -66,7 +66,7 @@ async def turns_of_checks(*only: str) -> list[Turn]:
 
 
 def refused(turns: list[Turn], folder: Path) -> list[str]:
-    """Return what the official clients do not accept, in both formats and from every place."""
+    """Return what the official clients do not accept, in both formats and from every position."""
     streams = [
         {"kind": kind, "name": f"{kind} of turn {number} from {place}", "events": encoded(kind, turn, place)}
         for number, turn in enumerate(turns)
@@ -81,7 +81,13 @@ def refused(turns: list[Turn], folder: Path) -> list[str]:
 
 async def test_both_clients_accept_the_streams_of_some_checks(tmp_path: Path) -> None:
     turns = await turns_of_checks(
-        "X5", "X6", "X10.a_question_of_its_own", "X10.what_people_say", "X10.undo_unknown", "S17.two_editors"
+        "X3.dead_after_an_answer",
+        "X5",
+        "X6",
+        "X10.a_question_of_its_own",
+        "X10.what_people_say",
+        "X10.undo_unknown",
+        "S17.two_editors",
     )
     assert len(turns) > 10
     assert refused(turns, tmp_path) == []

@@ -15,7 +15,7 @@ HEAD = b"Host: x\r\nAuthorization: Bearer alice-token\r\n"
 
 
 async def send_raw(server: Running, data: bytes, *, wait_seconds: float = 10) -> bytes:
-    """Return what the server says to these bytes before it closes the connection, or falls silent."""
+    """Return what the server sends after these bytes, until it closes the connection or stops sending."""
     host, port = urlsplit(server.address).netloc.split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:

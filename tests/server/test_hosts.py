@@ -14,8 +14,8 @@ from starlette.websockets import WebSocketDisconnect
 from helix_agents import Agent, AgentExecutor, InvalidArgument, ScriptedLLM, open_stores
 from helix_agents.server import User, create_app
 from helix_agents.server.hosts import host_name, is_loopback
+from tests.cli.test_serve import serving
 from tests.server.test_access import client_of
-from tests.server.test_command import serving
 from tests.server.test_problems import assert_problem
 
 
@@ -109,7 +109,7 @@ async def test_rules_that_would_open_the_server_are_rejected(executor: AgentExec
 
 
 async def test_helix_serve_without_a_token_serves_loopback_hosts_only(tmp_path: Path) -> None:
-    with serving(tmp_path, "tests.operations.agents_for_the_cli:executor") as (_, address):
+    with serving(tmp_path, "tests.cli.agents_for_the_cli:executor") as (_, address):
         async with httpx.AsyncClient(base_url=address) as client:
             assert (await client.get("/agents")).status_code == 200
             rebound = await client.get("/agents", headers={"Host": "evil.example"})

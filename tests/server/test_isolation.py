@@ -1,4 +1,4 @@
-"""A user sees and touches its own sessions only; another's is answered exactly like one that does not exist."""
+"""Users can only access their own sessions; another user's session looks exactly like a missing one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.server.test_problems import assert_problem
 
 @pytest.fixture
 async def theirs(alice: httpx.AsyncClient, sid: str) -> str:
-    """A session of Alice that waits for an answer."""
+    """A session of Alice that waits for a response."""
     await execute(alice, "ask anything", sid, tags=["private"])
     await result(alice, sid)
     return sid
@@ -125,7 +125,7 @@ async def test_a_token_in_the_query_works_on_streams_only_and_is_not_logged(
 
 
 class Overtaken(DelegatingStateStore):
-    """A store in which Bob creates a session right after the n-th look has shown that there is none."""
+    """A store in which Bob creates a session right after the n-th read has shown that there is none."""
 
     def __init__(self, inner: StateStore, looks: int) -> None:
         super().__init__(inner)

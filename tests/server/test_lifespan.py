@@ -41,7 +41,7 @@ async def opened() -> AsyncIterator[AgentExecutor]:
 
 
 class Factories:
-    """Each way to say how an executor comes about; all notice that it was closed."""
+    """Each way to configure an executor; all record that it was closed."""
 
     def __init__(self, stores: Stores) -> None:
         self.executor = make(stores)
@@ -109,7 +109,7 @@ async def test_a_factory_that_fails_fails_the_startup() -> None:
 
 
 async def lost_run(stores: Stores) -> None:
-    """A run that a process has claimed and left."""
+    """A run that a process has claimed and abandoned."""
     handle = await make(stores).submit(agent, "hi", session_id="lost", user_id="ann")
     assert handle.run_id
 

@@ -49,7 +49,7 @@ async def executor() -> AsyncIterator[AgentExecutor]:
 
 @contextlib.asynccontextmanager
 async def served(app: HelixApp) -> AsyncIterator[str]:
-    """The app on a socket of this process; its address."""
+    """Serve the app on a socket of this process; yield its address."""
     listener = listen("127.0.0.1", 0)
     server = Server(app)
     task = asyncio.create_task(server.serve(sockets=[listener]))
@@ -61,7 +61,7 @@ async def served(app: HelixApp) -> AsyncIterator[str]:
 
 
 async def ask(address: str, path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Send a request and read its headers; the body stays where it is."""
+    """Send a request and read its headers, but not its body."""
     host, port = urlsplit(address).netloc.split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
@@ -143,7 +143,7 @@ async def test_a_client_that_accepts_no_data_is_disconnected(executor: AgentExec
             while app.context.occupancy.held_bytes(User("ann")):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             with contextlib.suppress(ConnectionError):
-                while await reader.read(SLICE_BYTES):  # what was on the way, then the end
+                while await reader.read(SLICE_BYTES):  # what was in flight, then the end
                     pass
         writer.close()
 

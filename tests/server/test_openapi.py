@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the server does: checked by schemathesis, request by random request."""
+"""The OpenAPI document matches the server: checked by schemathesis, request by random request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_server_does_what_the_document_says(server: Running, label: str, mod
     @given(case=OPERATIONS[label].as_strategy(generation_mode=mode))
     def try_out(case: Any) -> None:
         if mode is schemathesis.GenerationMode.POSITIVE and case.query is not None:
-            case.query.pop("cursor", None)  # no schema can say which ones an earlier page has given out
+            case.query.pop("cursor", None)  # no schema can express which ones an earlier page returned
         case.call_and_validate(base_url=server.address, headers={"Authorization": "Bearer admin-token"}, timeout=30)
 
     try:

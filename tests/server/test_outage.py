@@ -1,4 +1,4 @@
-"""A store that is away: told as 503 with `Retry-After`, never as a trace or a hang, and over when it is back."""
+"""An unavailable store is a 503 with `Retry-After`, never a traceback or a hang, and requests work when it is back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls whose outcome is unknown, over every protocol: shown as what they are, and never answered by an approval."""
+"""Calls whose outcome is unknown, over every protocol: shown as such, and never closed by an approval."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAYS = 'call transfer {"account": "slow"}'
 
 
 async def unknown(client: httpx.AsyncClient, sid: str) -> dict[str, Any]:
-    """Start a run whose transfer has an unknown outcome; its question."""
+    """Start a run whose transfer has an unknown outcome; return its question."""
     await execute(client, SAYS, sid)
     (question,) = (await result(client, sid))["suspended"]
     assert (question["kind"], question["effect_key"]) == ("outcome", "transfer:slow")

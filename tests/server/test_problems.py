@@ -1,4 +1,4 @@
-"""Every error that a client can cause has its status and code, stores nothing and tells nothing."""
+"""Every error that a client can cause has its status and code, stores nothing and reveals nothing."""
 
 from __future__ import annotations
 
@@ -314,7 +314,9 @@ async def test_one_user_has_so_many_streams_and_no_more(tmp_path: Any, sid: str)
                 async with streaming(bob, "/stream/of-bob") as other:
                     await anext(other)
             async with asyncio.timeout(20):
-                while (await alice.head(f"/stream/{sid}")).status_code != 200:  # until it has noticed that they left
+                while (
+                    await alice.head(f"/stream/{sid}")
+                ).status_code != 200:  # until it has detected that they disconnected
                     pass
 
 

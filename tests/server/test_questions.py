@@ -1,13 +1,16 @@
-"""What a tool asks in the middle of a call, over every protocol that shows questions."""
+"""Questions of a tool in the middle of a call, over every protocol that shows questions."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.server.clients import agui_input, chat_request, events_of, reply, resume, tool_part, user_says
 from tests.server.running import execute, read_stream, result
+from tests.server.test_formats import judge
 from tests.server.test_outcomes import told
 from tests.server.test_problems import assert_problem
 
@@ -50,3 +53,48 @@ async def test_ai_sdk_shows_and_answers_it(alice: httpx.AsyncClient, sid: str) -
     body = chat_request(sid, user_says(SAYS), reply(tool_part(call, **output)))
     await events_of(alice, "POST", "/chat/manager", json=body)
     assert await told(alice, sid) == ["fitted the blue shirt: 42"]
+
+
+@pytest.mark.parametrize("way", ["branch", "checkpoint"])
+async def test_a_question_that_comes_back_is_shown_in_every_format(
+    alice: httpx.AsyncClient, sid: str, way: str, tmp_path: Path
+) -> None:
+    await execute(alice, "delete a.txt", sid)
+    (asked,) = (await result(alice, sid))["suspended"]
+    await (come_back_with_branch if way == "branch" else come_back_with_checkpoint)(alice, sid)
+    final = (await read_stream(alice, f"/stream/{sid}"))[-1]
+    assert (final.event, [each["approval_id"] for each in final.data["suspended"]]) == ("pause", [asked["approval_id"]])
+    chat = await events_of(alice, "GET", f"/chat/{sid}/stream")
+    requests = [part["approvalId"] for part in chat if part["type"] == "tool-approval-request"]
+    assert requests == [asked["approval_id"]]
+    agui = await events_of(alice, "GET", f"/stream/{sid}?format=ag-ui")
+    (call,) = (event for event in agui if event["type"] == "TOOL_CALL_START")
+    assert call["parentMessageId"] == (await alice.get(f"/sessions/{sid}/messages")).json()["items"][1]["id"]
+    assert [each["id"] for each in agui[-1]["outcome"]["interrupts"]] == [asked["approval_id"]]
+    named = [{"kind": "ag-ui", "name": "ag-ui", "events": agui}]
+    named += [{"kind": kind, "name": kind, "events": chat} for kind in ("ai-sdk", "ai-sdk-6")]
+    verdicts = judge(named, tmp_path)
+    assert [verdict for verdict in verdicts if verdict["problem"]] == []
+    assert [part.get("state") for part in verdicts[1]["message"]["parts"]] == [None, "approval-requested"]
+    await alice.post(f"/sessions/{sid}/tool-results", json={"approval_id": asked["approval_id"], "approved": False})
+    assert (await result(alice, sid))["status"] == "completed"
+    after = await events_of(alice, "GET", f"/stream/{sid}?format=ai-sdk")
+    assert [verdict["problem"] for verdict in judge([{**named[1], "events": after}], tmp_path)] == [None]
+
+
+async def come_back_with_branch(client: httpx.AsyncClient, session_id: str) -> None:
+    """Switch to another branch while the question is pending, and back."""
+    assert (await client.post(f"/sessions/{session_id}/regenerate", json={})).status_code == 202
+    await result(client, session_id)
+    branches = (await client.get(f"/sessions/{session_id}/branches")).json()["items"]
+    (left,) = (each["branch_id"] for each in branches if not each["is_active"])
+    assert (await client.post(f"/sessions/{session_id}/branches/{left}/switch")).status_code == 200
+
+
+async def come_back_with_checkpoint(client: httpx.AsyncClient, session_id: str) -> None:
+    """Abort the session, and restore it as it waited."""
+    latest = (await client.get(f"/sessions/{session_id}/checkpoints")).json()["items"][0]["checkpoint_id"]
+    assert (await client.post(f"/sessions/{session_id}/abort", json={})).status_code == 202
+    assert (await result(client, session_id))["status"] == "failed"
+    restored = await client.post(f"/sessions/{session_id}/restore", json={"checkpoint_id": latest})
+    assert restored.json()["status"] == "suspended_client_tool"

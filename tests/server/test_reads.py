@@ -17,7 +17,7 @@ STATE, NO_STATE = True, False
 
 
 class CountingStore(InMemoryStateStore):
-    """Notes for each read of a session whether it loads custom state."""
+    """Records for each read of a session whether it loads custom state."""
 
     def __init__(self) -> None:
         super().__init__()

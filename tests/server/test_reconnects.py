@@ -1,4 +1,4 @@
-"""Clients that come and go while servers die: each sees every kept chunk once, in order."""
+"""Clients that come and go while servers die: each sees every stored chunk once, in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Fleet:
 
 
 async def visit(fleet: Fleet, session_id: str, choose: random.Random, visits: list[int]) -> list[int]:
-    """Follow a session to its end, leaving and coming back at random; the sequences seen."""
+    """Follow a session to its end, leaving and coming back at random; return the sequences seen."""
     seen: list[int] = []
     while True:
         visits[0] += 1
@@ -51,11 +51,11 @@ async def visit(fleet: Fleet, session_id: str, choose: random.Random, visits: li
                         if not stay:
                             break
         except httpx.HTTPError:
-            await asyncio.sleep(0.05)  # the server died; another is on its way
+            await asyncio.sleep(0.05)  # the server died; another is starting
 
 
 async def disturb(url: str, folder: Path, *, clients: int, kills: int, words: int, seed: int) -> int:
-    """Let clients come and go, and servers die; how often a client came."""
+    """Let clients come and go, and servers die; return how often a client connected."""
     fleet = Fleet(url, folder)
     choose = random.Random(seed)
     visits = [0]

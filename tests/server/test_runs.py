@@ -1,4 +1,4 @@
-"""Runs over HTTP: start, wait, stream, answer, interrupt, resume."""
+"""Runs over HTTP: start, wait, stream, respond, interrupt, resume."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_a_client_tool_takes_a_result_and_waits_for_resume_if_asked_to(sid
     agent = Agent("asker", tools=[ask_user])
     llm = ScriptedLLM([[Call("ask_user", {"question": "your name"})], "Thanks."])
     async with open_stores("memory:") as stores, AgentExecutor(stores, llm, agents=[agent]) as executor:
-        # Without a worker: with one, an answered session is continued by whichever of the two comes first.
+        # Without a worker: with one, either of the two could continue the session first.
         async with client_of(create_app(executor, authenticate=lambda _: User("ann"), recover=False)) as ann:
             await execute(ann, "Ask", sid, agent_type="asker")
             wait = (await result(ann, sid))["suspended"][0]

@@ -1,4 +1,4 @@
-"""Sessions over HTTP: lists, one session and its parts, snapshots, forks, going back."""
+"""Sessions over HTTP: lists, one session and its parts, snapshots, forks, restores."""
 
 from __future__ import annotations
 

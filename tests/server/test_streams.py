@@ -1,4 +1,4 @@
-"""Streams over sockets: resume at every place, follow, heartbeats, slow clients, last words."""
+"""Streams over sockets: resume at every position, follow, heartbeats, slow clients, final events."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ async def test_silence_is_broken_by_heartbeats(tmp_path: Path, sid: str) -> None
                     if seen.count(":") == 3:
                         break
             assert seen.count(":") == 3
-            assert "end" not in seen  # the run still naps: silence, not its end, brought them
+            assert "end" not in seen  # the run still sleeps: idle time, not its end, caused them
 
 
 async def test_an_id_with_odd_characters_reaches_its_session(

@@ -1,4 +1,4 @@
-"""Private real servers for tests: started from wheels, on free loopback ports, each in a folder of its own.
+"""Private real servers for tests: started from wheels, on free loopback ports, each in its own folder.
 
 `process.py` starts, stops, kills and restarts one server process; `redis_server.py`, `redis_cluster.py` and
 `postgres.py` know one kind of server each; `proxy.py` stands between a client and a server, counts and breaks

@@ -31,7 +31,7 @@ def servers_required() -> bool:
 
 
 def without_server(reason: str) -> NoReturn:
-    """Skip, or fail where servers must be there."""
+    """Skip, or fail where servers are required."""
     if servers_required():
         pytest.fail(f"NO SERVER, and HELIX_REQUIRE_SERVERS is set: {reason}", pytrace=False)
     pytest.skip(f"NO SERVER: {reason}")
@@ -63,7 +63,7 @@ def redis_url(redis_server: RedisServer) -> str:
 
 @pytest.fixture(params=expected_kinds())
 def private_redis(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
-    """A server of the test's own, to kill and restart, once for each kind there is."""
+    """The test's own server, to kill and restart, once for each kind there is."""
     with contextlib.ExitStack() as stack:
         yield started(stack, lambda: RedisServer(request.param))
 
@@ -84,7 +84,7 @@ def redis_cluster_url(redis_cluster: RedisCluster) -> str:
 
 @pytest.fixture
 def private_redis_cluster() -> Iterator[RedisCluster]:
-    """A cluster of the test's own, each master with a replica, to try failover."""
+    """The test's own cluster, each master with a replica, to try failover."""
     with contextlib.ExitStack() as stack:
         yield started(stack, lambda: RedisCluster(VALKEY_9, replicas=1))
 
@@ -115,7 +115,7 @@ async def _administer(server: PostgresServer, statement: str) -> None:
 
 @pytest.fixture
 def private_postgres() -> Iterator[PostgresServer]:
-    """A server of the test's own, to kill and restart."""
+    """The test's own server, to kill and restart."""
     with contextlib.ExitStack() as stack:
         yield started(stack, PostgresServer)
 

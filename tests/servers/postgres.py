@@ -43,7 +43,7 @@ def can_run(folder: Path, user: pwd.struct_passwd | None) -> bool:
 def postgres_binaries() -> Path:
     """Return the folder with `initdb` and `postgres`, runnable by the user who will run them.
 
-    Postgres refuses root. When the environment lies where the unprivileged user cannot go, the installation is
+    Postgres rejects root. If the unprivileged user cannot read the environment, the installation is
     copied once for this process.
     """
     user = unprivileged_user()
@@ -77,6 +77,10 @@ def copy_installation(wheel: Path, user: pwd.struct_passwd | None) -> Path:
     if not can_run(folder, user):
         raise ServerUnavailable(f"The Postgres of {wheel} does not run on this machine.")
     return folder
+
+
+DURABLE = ("fsync=on", "full_page_writes=on")
+"""Options of a server that waits for the disk, as Postgres does by default: what benchmarks compare."""
 
 
 class PostgresServer(ServerProcess):
@@ -130,7 +134,7 @@ class PostgresServer(ServerProcess):
         return command
 
     def is_ready(self) -> bool:
-        """Log in as a client would. While it starts or recovers, the server answers with an error instead."""
+        """Log in as a client would. While it starts or recovers, the server replies with an error instead."""
         body = struct.pack("!i", PROTOCOL_3) + f"user\0{SUPERUSER}\0database\0postgres\0\0".encode()
         try:
             with socket.create_connection((HOST, self.port), timeout=5) as connection:

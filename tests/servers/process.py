@@ -30,7 +30,7 @@ LOG_TAIL_CHARS = 2000
 
 
 class ServerUnavailable(Exception):
-    """The server cannot be had on this machine; the sentence says why."""
+    """The server is not available on this machine; the message says why."""
 
 
 class RunAs(TypedDict, total=False):
@@ -42,7 +42,7 @@ class RunAs(TypedDict, total=False):
 
 
 def unprivileged_user() -> pwd.struct_passwd | None:
-    """Return who runs servers that refuse root. None: we are not root, so ourselves."""
+    """Return the user who runs servers that reject root; None if the current user is not root."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -56,7 +56,7 @@ def run_as(user: pwd.struct_passwd | None) -> RunAs:
 
 
 def package_folder(name: str) -> Path | None:
-    """Return where an installed package lies; it is not imported."""
+    """Return the folder of an installed package without importing it."""
     spec = importlib.util.find_spec(name)
     return Path(spec.origin).parent if spec and spec.origin else None
 
@@ -77,7 +77,7 @@ def free_port(highest: int = HIGHEST_PORT, *, also: tuple[int, ...] = ()) -> int
 
 
 def wait_until(ready: Callable[[], bool], what: str, *, limit_seconds: float = START_LIMIT_SECONDS) -> None:
-    """Ask again and again until the answer is yes. There is no event to wait for in a foreign process."""
+    """Poll until the condition is true. There is no event to wait for in a foreign process."""
     deadline = time.monotonic() + limit_seconds
     while not ready():
         if time.monotonic() > deadline:
@@ -134,9 +134,9 @@ def open_to_all_temp_dir(prefix: str, owner: pwd.struct_passwd | None) -> Path:
 
 
 class Watchdog:
-    """Kills a server and removes its folder when we die without having stopped it, kill -9 included.
+    """Kills a server and removes its folder if this process dies without stopping it, even by kill -9.
 
-    A shell waits on a pipe of ours. A line means "all is well"; an end of file means that we are gone.
+    A shell waits on a pipe from this process. A line means a clean stop; an end of file means that this process died.
     """
 
     def __init__(self, group: int, folder: Path) -> None:
@@ -170,11 +170,11 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Return whether the server answers requests; False also when it cannot be reached."""
+        """Return whether the server responds to requests; False also when it cannot be reached."""
 
     @abstractmethod
     def new_port(self) -> int:
-        """Another port, when somebody else took ours before we could."""
+        """Choose another port when another process took ours first."""
 
     stop_signal = signal.SIGTERM
     start_limit_seconds = START_LIMIT_SECONDS
@@ -199,7 +199,7 @@ class ServerProcess(ABC):
         return path.read_text(errors="replace")[-LOG_TAIL_CHARS:] if path.exists() else ""
 
     def start(self) -> None:
-        """Start with a fresh or existing folder. A first start that loses its port to a stranger takes another."""
+        """Start with a fresh or existing folder. A first start whose port was taken chooses another."""
         for _ in range(START_ATTEMPTS):
             with (self.folder / "log").open("ab") as log:
                 self._launch(log)
@@ -239,7 +239,7 @@ class ServerProcess(ABC):
         return True
 
     def kill9(self) -> None:
-        """Kill at once, as a power cut for the process would; what the kernel was given stays."""
+        """Kill the process immediately; data that the kernel already has survives."""
         if self.is_running:
             family = [self.pid, *children_of(self.pid)]
             for pid in family:
@@ -277,7 +277,7 @@ class ServerProcess(ABC):
         self.start()
 
     def stop(self) -> None:
-        """End for good: process and folder."""
+        """End the process and remove its folder."""
         self.shut_down()
         shutil.rmtree(self.folder, ignore_errors=True)
 

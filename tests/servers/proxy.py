@@ -1,8 +1,8 @@
 """A TCP proxy between a client and a real server: it counts round trips, and it breaks things on demand.
 
-It knows no protocol. A round trip is a request that begins after an answer (or at the start of a connection): as
-many requests as a client sends without waiting for an answer count once. Bytes that a server sends unasked end a
-request too, so count on connections that do not subscribe. A greeting or login counts like any other exchange:
+It knows no protocol. A round trip is a request that starts after a reply (or at the start of a connection): all
+requests that a client sends without waiting for a reply count once. Bytes that a server sends unasked also end a
+request, so count on connections that do not subscribe. A greeting or login counts like any other exchange:
 take `round_trips` before and after what you measure.
 """
 
@@ -19,7 +19,7 @@ CHUNK_BYTES = 65_536
 
 
 class _Link:
-    """One client connection and its way to the server."""
+    """One client connection and its connection to the server."""
 
     def __init__(self, proxy: Proxy, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self.proxy = proxy
@@ -51,7 +51,7 @@ class _Link:
         self.client.close()
 
     def abort(self) -> None:
-        """Break both connections without a goodbye."""
+        """Abort both connections."""
         self.client.transport.abort()
         self.server.transport.abort()
 
@@ -82,7 +82,7 @@ class Proxy:
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Cut everything and wait until nothing of the proxy runs any more."""
+        """Cut all connections and wait until no task of the proxy runs."""
         self.cut(refuse=True)
         if self._listener is not None:
             self._listener.close()
@@ -92,19 +92,19 @@ class Proxy:
         await asyncio.gather(*serving, return_exceptions=True)
 
     def cut(self, *, refuse: bool = False) -> None:
-        """Break all connections now. With `refuse`, new ones are broken too, until `heal`."""
+        """Break all connections now. With `refuse`, new ones are also cut, until `heal`."""
         self._refusing = refuse
         for link in list(self._links):
             link.abort()
 
     def black_hole(self) -> None:
-        """Let connections stand but pass nothing, in either direction, until `heal`: a network without a cable."""
+        """Keep connections open but pass nothing, in either direction, until `heal`."""
         self._passing.clear()
 
     def lose_reply(self, *, after: int = 0) -> None:
-        """Break a connection at the moment when its answer arrives, after `after` more pieces of answer have passed.
+        """Cut a connection when its reply arrives, after `after` more pieces of the reply have passed.
 
-        The server has done what it was asked, and the client never hears of it.
+        The server has executed the request, and the client never gets the reply.
         """
         self._replies_until_loss = after
 
@@ -115,7 +115,7 @@ class Proxy:
         self._passing.set()
 
     def take_reply_to_lose(self) -> bool:
-        """Return whether this piece of answer is the one to lose; then it is lost once."""
+        """Return whether to lose this piece of the reply, which happens once."""
         if self._replies_until_loss is None:
             return False
         self._replies_until_loss -= 1
@@ -142,7 +142,7 @@ class Proxy:
         try:
             server_reader, server_writer = await asyncio.open_connection(self.target_host, self.target_port)
         except BaseException as error:
-            writer.transport.abort()  # the server is not there: the client sees that
+            writer.transport.abort()  # the server is down: the client sees that
             if not isinstance(error, OSError):
                 raise
             return
@@ -154,7 +154,7 @@ class Proxy:
             asyncio.ensure_future(link.pump_answers(server_reader)),
         ]
         try:
-            # When the answers end the connection is over; a client may stop asking long before that.
+            # The connection ends with the replies; a client may stop sending long before that.
             with contextlib.suppress(OSError):
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_EXCEPTION)
                 await asyncio.gather(*pumps)

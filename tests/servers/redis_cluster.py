@@ -1,4 +1,4 @@
-"""A private Redis Cluster of three masters, with replicas if failover is to be tried."""
+"""A private Redis Cluster of three masters, with replicas if failover is tested."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class RedisCluster:
         self.replicas = replicas
         count = MASTER_COUNT * (1 + replicas)
         # Where there are replicas, a dead node is replaced within about two seconds. Elsewhere nothing is gained by
-        # suspecting a node early, and on a busy machine a node that is only slow would be taken for dead.
+        # suspecting a node early, and on a busy machine a slow node would count as dead.
         timeout_ms = 1000 if replicas else 60_000
         options = ("--cluster-node-timeout", str(timeout_ms))
         self.nodes = [RedisServer(kind, options=options, cluster=True) for _ in range(count)]
 
     @property
     def masters(self) -> list[RedisServer]:
-        """The nodes that began as masters."""
+        """The nodes that started as masters."""
         return self.nodes[:MASTER_COUNT]
 
     @property
@@ -40,12 +40,12 @@ class RedisCluster:
         return f"redis+cluster://{HOST}:{self.nodes[0].port}"
 
     def start(self) -> None:
-        """Start the nodes, share out the slots, introduce everyone, and wait until all agree."""
+        """Start the nodes, assign the slots, connect the nodes, and wait until all agree."""
         for node in self.nodes:
             node.start()
         bounds = [SLOT_COUNT * part // MASTER_COUNT for part in range(MASTER_COUNT + 1)]
         for epoch, node in enumerate(self.nodes, 1):
-            # Epochs set by hand save the nodes the argument over who is who.
+            # Epochs set by hand avoid conflicts between the nodes.
             node.ask("CLUSTER", "SET-CONFIG-EPOCH", epoch)
         for node, first, end in zip(self.masters, bounds, bounds[1:], strict=False):
             node.ask("CLUSTER", "ADDSLOTS", *range(first, end))
@@ -85,7 +85,7 @@ class RedisCluster:
 
     @contextlib.contextmanager
     def moving_slot(self, key: str, target: RedisServer) -> Iterator[None]:
-        """Move the slot of a key: within the block its keys are under way, after it they are at the target."""
+        """Move the slot of a key: during the block its keys are being moved, after it they are at the target."""
         slot = key_slot(key.encode())
         (source,) = [node for node in self.masters if slot in self._slots_of(node)]
         ids = {node: node.ask("CLUSTER", "MYID") for node in (source, target)}

@@ -21,8 +21,7 @@ BUS_OFFSET = 10_000
 
 
 def expected_kinds() -> list[str]:
-    """Return the servers that the development requirements bring to this machine, and one of the system if there is
-    one."""
+    """Return the kinds of servers that the development requirements install, and the system's if there is one."""
     kinds = [VALKEY_9]
     if sys.version_info < (3, 13) and sys.platform == "linux" and platform.machine() == "x86_64":
         kinds.insert(0, REDIS_6)
@@ -55,8 +54,12 @@ def redis_binary(kind: str) -> Path:
     return found
 
 
+DURABLE = ("--appendfsync", "everysec")
+"""Options of a server that syncs its append-only file every second, as Redis does by default: for benchmarks."""
+
+
 class RedisServer(ServerProcess):
-    """One server that writes every command to its append-only file before it answers.
+    """One server that writes every command to its append-only file before it replies.
 
     It does not wait for the disk: processes are killed here, never the machine.
     """
@@ -90,7 +93,7 @@ class RedisServer(ServerProcess):
         return redis.Redis(host=HOST, port=self.port, socket_timeout=5, decode_responses=True, retry=once)
 
     def ask(self, *words: str | int) -> str:
-        """Send one command on a connection of its own; the answer as text."""
+        """Send one command on its own connection; return the reply as a string."""
         with self.client() as client:
             return str(client.execute_command(*words))
 

@@ -26,7 +26,7 @@ def temporal_binary() -> Path:
 class TemporalServer(ServerProcess):
     """One server in memory, on loopback only.
 
-    `long_history`: after so many events a workflow is told to begin its history anew.
+    `long_history`: after this many events a workflow restarts its history.
     """
 
     def __init__(self, *, long_history: int | None = None) -> None:

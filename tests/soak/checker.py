@@ -1,7 +1,7 @@
 """Reads what is in the backend, without the stores, and compares it with what was acknowledged.
 
 - nothing acknowledged is lost: the session, its turns, its messages and its state are there;
-- nothing is doubled: messages, turns, tool calls and commits are there once;
+- nothing is duplicated: messages, turns, tool calls and commits are there once;
 - sequences are dense: every gap of a stream is followed by the marker that explains it;
 - a branch that was left is there whole, once, and beside the conversation;
 - nothing is orphaned: no row or key without its session, no open run, no staged call.
@@ -29,7 +29,7 @@ MARKERS = ("stream_rewound", "stream_resync")
 
 
 class Raw(NamedTuple):
-    """What a backend holds of one session."""
+    """What a backend holds for one session."""
 
     messages: list[dict[str, Any]]
     runs: list[str]

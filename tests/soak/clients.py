@@ -1,4 +1,4 @@
-"""Users of the sessions: they submit, answer, change their minds, read along, and remember what was acknowledged."""
+"""Users of the sessions: they submit, respond, regenerate, read streams, and record what was acknowledged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helix_agents.executor import AgentExecutor
 from tests.soak.workload import agent, expected_roles
 
 EXPECTED = (AlreadyRunning, NotResumable, RunLost, StoreUnavailable, StreamError, VersionConflict)
-"""What others and the weather may do to a caller. All else is a fault."""
+"""Errors that other processes and injected faults may cause for a caller. Any other error is a bug."""
 
 LOOK_AGAIN_SECONDS = 0.1
 
@@ -122,7 +122,7 @@ class Client:
         session.second_thoughts.pop(0)
 
     async def _read(self, session: Session) -> None:
-        """Read along, and come back after every lost connection."""
+        """Read the stream, and reconnect after every lost connection."""
         while not session.is_over:
             try:
                 position = session.read[-1] if session.read else 0
@@ -136,7 +136,7 @@ class Client:
 
 
 async def live_on(client: Client, names: Callable[[], str], rng: random.Random, until: asyncio.Event) -> list[Session]:
-    """Go through sessions, one after the other, until the event is set; the sessions."""
+    """Go through sessions, one after the other, until the event is set; return the sessions."""
     done: list[Session] = []
     while not until.is_set():
         asks = [rng.random() < 0.4 for _ in range(rng.choice((1, 1, 2)))]

@@ -47,7 +47,7 @@ class Workers:
             os.kill(self.pids[place], what)
 
     def close(self) -> None:
-        """Leave none behind."""
+        """End all of them."""
         for place in range(WORKERS):
             self.send(place, signal.SIGKILL)
         self._nursery.communicate()

@@ -40,7 +40,7 @@ async def soak(backend: str, seconds: float, seed: int) -> Report:
     sessions: list[Session] = []
     async with open_target(backend) as target:
         async with open_stores(target.url):
-            pass  # migrated, before everybody comes
+            pass  # migrated before workers and users start
         workers = Workers(target.stormy_url)
         try:
             faults = Faults(target, workers, rng)

@@ -31,7 +31,7 @@ class Target:
 
     @property
     def can_restart(self) -> bool:
-        """Whether there is a server to kill."""
+        """Return whether there is a server to kill."""
         return isinstance(self.server, PostgresServer | RedisServer)
 
     async def restart(self) -> None:
@@ -42,7 +42,7 @@ class Target:
 
     @property
     def can_fill(self) -> bool:
-        """Whether this backend's disk or memory can be made to look full."""
+        """Return whether this backend's disk or memory can be made to look full."""
         return self.backend in ("sqlite", "redis")
 
     def fill(self, workers: Iterable[int]) -> None:
@@ -56,7 +56,7 @@ class Target:
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, (max(4096, size // 8), resource.RLIM_INFINITY))
 
     def empty(self, workers: Iterable[int]) -> None:
-        """Give the room back."""
+        """Make room again."""
         if isinstance(self.server, RedisServer):
             self.server.ask("CONFIG", "SET", "maxmemory", 0)
             return

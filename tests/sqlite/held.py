@@ -1,4 +1,4 @@
-"""Work that takes until it is let go: whatever is submitted meanwhile waits together and becomes one group."""
+"""Work that blocks until it is released: work that is submitted before then waits and becomes one group."""
 
 from __future__ import annotations
 

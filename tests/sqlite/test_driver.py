@@ -1,4 +1,4 @@
-"""The SQLite driver: atomic batches, neighbours that do not spoil each other, errors of our own."""
+"""The SQLite driver: atomic batches, jobs of one group that do not affect each other, library errors."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ async def test_a_read_behind_writes_that_did_not_wait_for_locks_waits_for_them(d
     held = Held()
     first = driver.call(held.work, None)
     await held.begun()
-    # The group behind another one does not wait for locks while that one's answer is due.
+    # The group behind another one does not wait for locks while that one's reply is pending.
     second = asyncio.create_task(driver.batch([patience]))
     await asyncio.sleep(0)
     held.let_go()

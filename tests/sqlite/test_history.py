@@ -39,7 +39,7 @@ async def ask(driver: SqliteDriver, sql: str) -> list[Any]:
 async def test_a_step_keeps_what_it_overwrote_in_the_row_of_its_checkpoint(driver: SqliteDriver) -> None:
     store = SqliteStateStore(driver.path, driver=driver)
     await store.create_session(SESSION, agent_type="test", custom_state={"n": 0, "items": ["a"]})
-    await checkpoint(store, {"n": 1, "items": ["a", "b"]}, 1)  # nobody has seen what was before
+    await checkpoint(store, {"n": 1, "items": ["a", "b"]}, 1)  # no checkpoint has the earlier value
     await checkpoint(store, {"n": 2, "items": ["a"], "said": 'a "word"'}, 2)
     await checkpoint(store, {"n": 2, "items": ["a"], "said": "more"}, 3)
     kept = await ask(driver, "SELECT overwritten FROM __agents_checkpoints ORDER BY number")
@@ -55,7 +55,7 @@ async def test_a_change_without_a_checkpoint_keeps_rows(driver: SqliteDriver) ->
     store = SqliteStateStore(driver.path, driver=driver)
     await store.create_session(SESSION, agent_type="test", custom_state={"n": 0, "gone": 0})
     await checkpoint(store, {"n": 1, "gone": 1}, 1)
-    for n in (2, 3):  # what was between the two no checkpoint has seen
+    for n in (2, 3):  # no checkpoint has the value in between
         await store.save_state(SESSION, SessionState(SESSION, "test", SESSION, custom_state={"n": n}))
     past = "SELECT key || ' ' || value || ' ' || number FROM __agents_past ORDER BY key"
     assert await ask(driver, past) == ["gone 1 2", "n 1 2"]

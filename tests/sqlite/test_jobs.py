@@ -1,4 +1,4 @@
-"""Groups of jobs: which of them share a transaction, in which order they run, and that none is forgotten."""
+"""Groups of jobs: which of them share a transaction, in which order they run, and that none is lost."""
 
 from __future__ import annotations
 

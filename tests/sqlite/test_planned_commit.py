@@ -38,7 +38,7 @@ async def create(store: SqliteStateStore, names: list[str]) -> None:
 
 
 async def commit(store: SqliteStateStore, name: str, *, version: int | None = None, size: int = 1) -> Committed:
-    """Return a step that counts, appends and sets members, all of them `size` times, and says as many messages."""
+    """Return a step that counts, appends and sets members, all of them `size` times, and adds as many messages."""
     tracker = StateTracker(START)
 
     def change(draft: Any) -> None:
@@ -132,7 +132,7 @@ async def test_commits_of_one_session_see_each_other(driver: SqliteDriver) -> No
     # Two stores on one driver do not wait for each other: behind work that takes its time, their commits meet.
     stores = [SqliteStateStore(driver.path, driver=driver) for _ in range(2)]
     await create(stores[0], ["session"])
-    await stores[1].load_state("session")  # its schema is looked at now, not then
+    await stores[1].load_state("session")  # its schema is checked now, not later
     held = Held()
     first = driver.call(held.work, None)
     await held.begun()
@@ -188,7 +188,7 @@ async def test_sessions_that_end_together_share_a_transaction(driver: SqliteDriv
     await asyncio.sleep(0)
     held.let_go()
     await asyncio.gather(first, saving)
-    # A group in which a statement fails starts over with a savepoint for each: nobody would notice but the clock.
+    # A group in which a statement fails starts over with a savepoint for each, which only costs time.
     assert [each for each in asked if each.startswith(("UPDATE", "SAVEPOINT"))]
     assert not [each for each in asked if each.startswith("SAVEPOINT")]
     for number, name in enumerate(names):

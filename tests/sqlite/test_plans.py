@@ -1,4 +1,4 @@
-"""How SQLite finds what is asked for: by an index, however much else there is."""
+"""Query plans of SQLite: queries use an index, however many rows there are."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ BUSY_STATE = {
 
 
 def long_program(seed: int) -> list[Instruction]:
-    """Denser than what the library draws by itself, and reported as one number."""
+    """Return a strategy with denser programs than the default, reported as one number."""
     draw = Random(seed).randrange
     return [(draw(10_000), draw(10_000), draw(10_000), draw(10_000)) for _ in range(draw(4, 16))]
 
@@ -64,7 +64,7 @@ pools = st.lists(values, min_size=1, max_size=6)
 
 
 def text(value: Any) -> str:
-    """For comparisons that tell `1`, `1.0` and `True` apart."""
+    """Return a string for comparisons that distinguish `1`, `1.0` and `True`."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -91,7 +91,7 @@ def containers(node: Any, found: list[Any], seen: set[int]) -> list[Any]:
 
 
 def reaches(node: Any, target: Any) -> bool:
-    """Would putting `node` into `target` make a circle?"""
+    """Return whether putting `node` into `target` would make a cycle."""
     if node is target:
         return True
     return any(reaches(node[place], target) for place in places(node) if is_container(node[place]))

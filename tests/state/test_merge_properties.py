@@ -189,7 +189,7 @@ def test_the_wire_ends_at_the_merge_for_any_interleaving(base: Any, schedule: An
     assert text(client) == text(strict_client) == text(sequencer.state) == text(committed)
     assert sequencer.warnings == warnings
 
-    # A tool that fails half-way is taken back.
+    # A tool that fails halfway is undone.
     client = apply_patch(client, sequencer.withdraw(failing))
     survivors = [one for tool, one in enumerate(writes) if tool != failing]
     assert text(client) == text(merge_step_writes(start, survivors)[0])

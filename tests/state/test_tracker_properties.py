@@ -1,4 +1,4 @@
-"""Random programs: whatever a draft allows comes out as plain Python would have it, and every view of it agrees."""
+"""Random programs: a draft ends with the same value as plain Python, and every view of it agrees."""
 
 from __future__ import annotations
 

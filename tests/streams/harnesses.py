@@ -1,4 +1,4 @@
-"""Homes of streams for the kit's checks: in memory, and on a SQLite file that any process can open."""
+"""Harnesses for the kit's stream checks: in memory, and on a SQLite file that any process can open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class InMemoryHarness(Harness):
 
 
 class SqliteHarness(FileHarness):
-    """Every manager has a connection and a socket of its own, as other processes would."""
+    """Every manager has its own connection and socket, like another process."""
 
     name: ClassVar[str] = "streams on SQLite"
 

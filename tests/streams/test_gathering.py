@@ -1,4 +1,4 @@
-"""Writers that let chunks gather: fewer writes, the first chunk at once, and a flush never waits."""
+"""Writers that batch chunks: fewer writes, the first chunk is sent immediately, and a flush never waits."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_without_a_window_nothing_waits() -> None:
 async def test_a_flush_waits_for_nothing_and_chunks_gather_again_after_it() -> None:
     log = Log(3600)
     for count in (1, 2, 3):
-        await log.writer.write({"type": "text_delta", "delta": "x"})  # and the flush comes before it is on its way
+        await log.writer.write({"type": "text_delta", "delta": "x"})  # and the flush comes before it is sent
         assert await asyncio.wait_for(log.writer.flush(), 30) == count
     await log.write(50)
     assert log.batches == [1, 1, 1]

@@ -1,4 +1,4 @@
-"""The hub through the manager's door: subscriptions, trouble with the source, closing, memory."""
+"""The hub through the manager's API: subscriptions, errors of the source, closing, memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from helix_agents.streams.wakeup import Wake, Wakeup
 
 
 class Recorder(Wakeup):
-    """A source that notes what is asked of it."""
+    """A source that records its calls."""
 
     def __init__(self, *, failures: int = 0) -> None:
         self.failures = failures
@@ -117,6 +117,12 @@ async def test_a_read_that_fails_for_good_reaches_the_reader_and_the_next_reader
     assert (await anext(again))["type"] == "a"
 
 
+async def _turns() -> None:
+    """Let every task run that can, without waiting for time to pass."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
 async def _broken(*_: Any, **__: Any) -> Any:
     raise StoreCorrupt("broken")
 
@@ -127,9 +133,9 @@ async def test_a_reader_made_after_a_resume_does_not_believe_in_the_pause_that_o
         await writer.write({"type": "a"})
         await writer.write({"type": "b"})
     behind = aiter(await _reader(manager))
-    await anext(behind)  # stays, and with it what this process knows of the stream
+    await anext(behind)  # stays, and with it what this process has cached of the stream
     await manager.pause_stream("s")
-    await asyncio.sleep(0.01)
+    await _turns()
     gate, read = asyncio.Event(), manager._read
 
     async def slow(*args: Any, **kwargs: Any) -> Any:
@@ -141,7 +147,7 @@ async def test_a_reader_made_after_a_resume_does_not_believe_in_the_pause_that_o
     reader = await manager.create_resumable_reader("s", from_sequence=2)
     assert reader is not None
     task = asyncio.create_task(_drain(reader))
-    await asyncio.sleep(0.01)
+    await _turns()
     assert not task.done()
     gate.set()
     await manager.end_stream("s")
@@ -248,7 +254,7 @@ async def test_time_is_up_also_while_others_keep_writing() -> None:
 
 
 class LoopTime:
-    """The time of the running loop, which passes when the test says so, and the timers that are set in it."""
+    """The time of the running loop, which the test advances, and the timers that are set in it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         loop = asyncio.get_running_loop()
@@ -269,7 +275,7 @@ class LoopTime:
 
 
 async def _heard(reader: Any, writer: Any, *, timeout_seconds: float) -> int:
-    """Return how many chunks a reader gets that waits when one is written."""
+    """Return how many chunks a waiting reader gets when one is written."""
     reading = asyncio.create_task(reader.read(timeout_seconds=timeout_seconds))
     for _ in range(10):
         await asyncio.sleep(0)

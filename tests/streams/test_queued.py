@@ -1,4 +1,4 @@
-"""A queue in front of another writer: after an error, nothing that the other writer took is still on its way."""
+"""A queue in front of another writer: after an error, no chunk that the other writer accepted is still in the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the live end of a stream keeps in memory: a bounded piece of it, without a hole."""
+"""What the live end of a stream keeps in memory: a bounded piece of it, without a gap."""
 
 from __future__ import annotations
 

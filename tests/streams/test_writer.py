@@ -1,4 +1,4 @@
-"""How much a writer takes before its callers wait, and how much it sends at once: by count and by size."""
+"""How much a writer buffers before its callers wait, and how much it sends in one write: by count and by size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from helix_agents.streams.writer import (
 
 
 class Gate:
-    """A backend that takes nothing until it is opened."""
+    """A backend that accepts nothing until it is opened."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []

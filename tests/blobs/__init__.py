@@ -1,1 +1,0 @@
-"""Blobs on our own backends."""
