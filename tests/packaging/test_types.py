@@ -74,7 +74,7 @@ async def main() -> str:
 @pytest.fixture(scope="module")
 def user(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """The environment of a user who serves agents."""
-    return Environment(tmp_path_factory.mktemp("user") / "env", wheel, version="3.11", extras="server,openai")
+    return Environment(tmp_path_factory.mktemp("user") / "env", wheel, extras="server,openai")
 
 
 @pytest.fixture(scope="module")
