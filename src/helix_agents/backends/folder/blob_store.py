@@ -7,6 +7,7 @@ Both are written to a temporary file, synced and renamed; the head comes last.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import secrets
@@ -42,34 +43,36 @@ class FolderBlobStore(BlobStoreBase):
     async def _write_pieces(self, space: str, digest: str, first: int, pieces: list[bytes]) -> None:
         def write() -> None:
             part = self._part(space, digest)
-            part.parent.mkdir(parents=True, exist_ok=True)
             # Not there: another process deleted the space. `_finish` notices, and all pieces are written again.
-            with suppress(FileNotFoundError), open(part, "r+b" if first else "w+b") as file:
-                os.chmod(part, 0o600)
-                file.seek(first * PIECE_BYTES)
-                file.write(b"".join(pieces))
-                file.flush()
-                os.fsync(file.fileno())
+            with suppress(FileNotFoundError):
+                part.parent.mkdir(parents=True, exist_ok=True)
+                # Do not truncate it: another task may be writing the same bytes.
+                with open(part, "r+b" if first or part.exists() else "w+b") as file:
+                    os.chmod(part, 0o600)
+                    file.seek(first * PIECE_BYTES)
+                    file.write(b"".join(pieces))
+                    file.flush()
+                    os.fsync(file.fileno())
 
         await self._on_disk(write, alone=True)
 
     async def _finish(self, space: str, info: BlobInfo, pieces: int) -> bool:
         def finish() -> bool:
             data, part = self._data(space, info.digest), self._part(space, info.digest)
-            if self._head(space, info.digest) is not None:
+            if data.exists() and self._head(space, info.digest) is not None:
                 part.unlink(missing_ok=True)
                 return True
             try:
                 if pieces == 0:
                     data.parent.mkdir(parents=True, exist_ok=True)
                     part.touch(mode=0o600)
-                if part.stat().st_size != info.size:
+                # The size does not show a hole, which a deletion between the batches of two puts leaves.
+                if _digest(part) != info.digest:
                     return False
                 os.replace(part, data)
-                self._write_head(data, info)
             except FileNotFoundError:
                 return False  # another process deleted the space
-            return True
+            return self._write_head(data, info)
 
         return await self._on_disk(finish, alone=True)
 
@@ -101,28 +104,31 @@ class FolderBlobStore(BlobStoreBase):
             data = self._data(space, info.digest)
             if not data.exists() or self._head(space, info.digest) is None:
                 return False
-            self._write_head(data, info)
-            return True
+            return self._write_head(data, info)
 
         return await self._on_disk(renew, alone=True)
 
     async def _remove(self, space: str, digests: list[str] | None, stored_until: int | None) -> int:
         def remove() -> int:
+            folder = self._space(space)
             if digests is None and stored_until is None:
-                return self._remove_space(self._space(space))
-            found = self._space(space).glob("*/*.json") if digests is None else []
+                return self._remove_space(folder)
+            found = folder.glob("*/*.json") if digests is None else []
             count = 0
             for digest in [f"sha256:{path.parent.name}{path.stem}" for path in found] if digests is None else digests:
                 data, head = self._data(space, digest), self._head(space, digest)
                 if head is not None and stored_until is not None and head.stored_at > stored_until:
                     continue
                 count += head is not None
-                # The head first, so that no reader sees a blob without bytes.
-                for path in (data.with_suffix(".json"), data):
+                # The head first, so that no reader sees a blob without bytes; again, as another process may renew it.
+                for path in (data.with_suffix(".json"), data, data.with_suffix(".json")):
                     path.unlink(missing_ok=True)
+            if digests is None and stored_until is not None:
+                _remove_headless(folder, stored_until)
+                _remove_renamed(folder)
             return count
 
-        return await self._on_disk(remove)
+        return await self._on_disk(remove, alone=True)
 
     # -- files
 
@@ -139,12 +145,10 @@ class FolderBlobStore(BlobStoreBase):
     def _remove_space(self, space: Path) -> int:
         """Delete a space by renaming it first, so that a put of another process cannot end with a part of it."""
         removed = space.with_name(f"{space.name}.{self._token}-{secrets.token_hex(4)}")
-        try:
+        with suppress(FileNotFoundError):
             os.rename(space, removed)
-        except FileNotFoundError:
-            return 0
         count = sum(1 for _ in removed.glob("*/*.json"))
-        shutil.rmtree(removed, ignore_errors=True)
+        _remove_renamed(space)
         return count
 
     def _space(self, space: str) -> Path:
@@ -157,16 +161,53 @@ class FolderBlobStore(BlobStoreBase):
     def _part(self, space: str, digest: str) -> Path:
         return self._data(space, digest).with_suffix(f".{self._token}")
 
-    def _write_head(self, data: Path, info: BlobInfo) -> None:
-        head = data.with_suffix(f".{self._token}.head")
-        head.write_bytes(msgspec.json.encode(info))
-        os.replace(head, data.with_suffix(".json"))
-        _sync_folder(data.parent)
+    def _write_head(self, data: Path, info: BlobInfo) -> bool:
+        """Write the head of these bytes; return False, without a head, if another process has deleted the bytes."""
+        unnamed, head = data.with_suffix(f".{self._token}.head"), data.with_suffix(".json")
+        try:
+            unnamed.write_bytes(msgspec.json.encode(info))
+            os.replace(unnamed, head)
+            _sync_folder(data.parent)
+        except FileNotFoundError:
+            return False
+        if data.exists():
+            return True
+        head.unlink(missing_ok=True)
+        return False
 
     def _head(self, space: str, digest: str) -> BlobInfo | None:
         with suppress(FileNotFoundError):
             return msgspec.json.decode(self._data(space, digest).with_suffix(".json").read_bytes(), type=BlobInfo)
         return None
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def _remove_headless(space: Path, until: int) -> None:
+    """Remove what a deletion that was interrupted, or a put, left without a head up to a time, and empty folders."""
+    for path in space.glob("*/*"):
+        head = path.with_name(f"{path.name.partition('.')[0]}.json")
+        with suppress(FileNotFoundError):
+            if not head.exists() and path.stat().st_mtime_ns // 1_000_000 <= until:
+                path.unlink()
+    for folder in (*space.glob("*"), space):
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _remove_renamed(space: Path) -> None:
+    """Remove the folders to which this and earlier deletions have renamed a space."""
+    for removed in space.parent.glob(f"{space.name}.*"):
+        while removed.exists():
+            try:
+                shutil.rmtree(removed)
+            except OSError as error:
+                # Another process deletes it as well, or has just created a file in it.
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                    raise
 
 
 def _sync_folder(folder: Path) -> None:
