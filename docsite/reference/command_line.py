@@ -5,20 +5,25 @@ from __future__ import annotations
 import argparse
 
 from helix_agents.cli.main import _parser
+from helix_agents.conformance.run import _parser as _conformance_parser
 
 from .markdown import cell, code, table
 
 
 def command_line_page() -> str:
     """Return every command with its arguments."""
-    parser = _parser()
     parts = [
         "# Commands",
         "`helix COMMAND --help` shows the same. [The command line](../command-line.md) shows how they are used.",
     ]
-    for name, command in commands_of(parser):
+    for name, command in all_commands().items():
         parts.append(f"## helix {name}\n\n{command.description or ''}\n\n{arguments_table(command)}")
     return "\n\n".join(parts) + "\n"
+
+
+def all_commands() -> dict[str, argparse.ArgumentParser]:
+    """Return every command; `helix conformance` has a parser of its own."""
+    return {**dict(commands_of(_parser())), "conformance": _conformance_parser()}
 
 
 def commands_of(parser: argparse.ArgumentParser, prefix: str = "") -> list[tuple[str, argparse.ArgumentParser]]:

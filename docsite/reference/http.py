@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from helix_agents import AgentExecutor, ScriptedLLM, create_app
 from helix_agents.inmemory import InMemoryStateStore, InMemoryStreamManager, InMemoryUsageStore
 
-from .markdown import cell, code, table
+from .markdown import anchor, cell, code, table
 
 BESIDE_THE_DOCUMENT = """## GET /ws/{session_id}
 
@@ -40,12 +40,15 @@ def http_page() -> str:
     parts = [
         "# HTTP routes",
         "Made from `GET /openapi.json`. Errors are `application/problem+json` with a `code`: see [errors](errors.md). "
-        "[Server](../server.md) explains streams, users and limits.",
+        "[Server](../server.md) explains streams, users and limits. The bodies follow the routes.",
     ]
     for path, operations in sorted(document["paths"].items()):
         for method, operation in operations.items():
             parts.append(route_section(method, path, operation, document["components"]["schemas"]))
-    return "\n\n".join([*parts, BESIDE_THE_DOCUMENT]) + "\n"
+    bodies = [
+        body_section(name, document["components"]["schemas"]) for name in sorted(document["components"]["schemas"])
+    ]
+    return "\n\n".join([*parts, BESIDE_THE_DOCUMENT, *filter(None, bodies)]) + "\n"
 
 
 def route_section(method: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]) -> str:
@@ -61,9 +64,30 @@ def route_section(method: str, path: str, operation: dict[str, Any], schemas: di
     ]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
     rows += [[code(name), "body", cell(code(kind)), needed] for name, kind, needed in members(body, schemas)]
-    responses = ", ".join(sorted(operation["responses"]))
     head = f"## {method.upper()} {path}\n\n{operation.get('summary', '')}."
-    return f"{head}\n\n{table(['', 'in', 'type', 'required'], rows)}\n\nResponses: {responses}."
+    return f"{head}\n\n{table(['', 'in', 'type', 'required'], rows)}\n\n{responses(operation)}"
+
+
+def responses(operation: dict[str, Any]) -> str:
+    """Return what a route returns, and the statuses of its errors."""
+    good = {status: each for status, each in operation["responses"].items() if status < "400"}
+    errors = ", ".join(sorted(operation["responses"].keys() - good.keys()))
+    returned = ", ".join(f"{status} {_content(each)}".strip() for status, each in sorted(good.items()))
+    return f"Returns {returned}." + (f" Errors: {errors}." if errors else "")
+
+
+def _content(response: dict[str, Any]) -> str:
+    for kind, each in response.get("content", {}).items():
+        name = each.get("schema", {}).get("$ref", "").rpartition("/")[2]
+        return f"[{name}](#{anchor(name)})" if name else code(kind)
+    return ""
+
+
+def body_section(name: str, schemas: dict[str, Any]) -> str:
+    """Return the section of a request's or response's body; nothing if it has no members of its own."""
+    rows = [[code(member), cell(code(kind)), needed] for member, kind, needed in members(schemas[name], schemas)]
+    about = schemas[name].get("description", "")
+    return f"## {name}\n\n{about}\n\n{table(['', 'type', 'required'], rows)}" if rows else ""
 
 
 def members(schema: dict[str, Any], schemas: dict[str, Any]) -> list[tuple[str, str, str]]:

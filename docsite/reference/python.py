@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import enum
 import inspect
 import re
@@ -46,8 +47,18 @@ MODULES = (
     PublicModule("helix_agents.streams", "Streams"),
     PublicModule("helix_agents.types", "What stores return"),
     PublicModule("helix_agents.content", "Images, files and other parts of messages"),
+    PublicModule("helix_agents.history", "What a model sees of a long conversation"),
+    PublicModule("helix_agents.limits", "Limits and prices"),
+    PublicModule("helix_agents.stores.usage", "Usage entries and rollups"),
+    PublicModule("helix_agents.stores.memory", "What agents remember"),
+    PublicModule("helix_agents.stores.state.delegating", "Wrapping a state store"),
     PublicModule("helix_agents.telemetry", "Metrics and tracing"),
     PublicModule("helix_agents.operations", "Cleanup of expired sessions"),
+    PublicModule("helix_agents.operations.workspaces", "Workspace providers"),
+    PublicModule("helix_agents.operations.erasure", "Erasing a user's data"),
+    PublicModule("helix_agents.conformance.harness", "Conformance kit: the harness of a backend"),
+    PublicModule("helix_agents.conformance.run", "Conformance kit: running it"),
+    PublicModule("helix_agents.conformance.pytest", "Conformance kit: as tests"),
     PublicModule("helix_agents.crashtest", "The proof that an agent survives crashes"),
     PublicModule("helix_agents.server", "Server"),
     PublicModule("helix_agents.inmemory", "Memory backend"),
@@ -163,12 +174,17 @@ def public_methods(value: type) -> list[tuple[str, Any]]:
         if not base.__module__.startswith("helix_agents"):
             continue
         for name, member in vars(base).items():
-            if name.startswith("_") or not is_method(member) or _is_builtin(value, name):
+            if name.startswith("_") or not is_method(member) or _is_builtin(value, name) or name in _data_fields(value):
                 continue
             previous = found.pop(name, None)
             documented = inspect.getdoc(member.fget if isinstance(member, property) else member)
             found[name] = previous if previous is not None and not documented else member
     return list(found.items())
+
+
+def _data_fields(value: type) -> dict[str, dataclasses.Field[Any]]:
+    """Return the fields of a dataclass by name; a default that is a function is still a field."""
+    return {each.name: each for each in dataclasses.fields(value)} if dataclasses.is_dataclass(value) else {}
 
 
 def _is_builtin(value: type, name: str) -> bool:
@@ -189,6 +205,11 @@ def field_rows(value: type) -> list[list[str]]:
             [code(each.name), cell(code(shown_type(each.type))), default_of(each), cell(notes.get(each.name, ""))]
             for each in msgspec.structs.fields(value)
         ]
+    if data := _data_fields(value):
+        return [
+            [code(name), cell(code(shown_type(each.type))), _default_of_data(each), cell(notes.get(name, ""))]
+            for name, each in data.items()
+        ]
     if issubclass(value, enum.Enum):
         return [[code(member.name), "", code(repr(member.value)), ""] for member in value]
     if issubclass(value, tuple) and hasattr(value, "_fields"):
@@ -206,6 +227,16 @@ def default_of(field: Any) -> str:
     if field.default_factory is not msgspec.NODEFAULT:
         return code({list: "[]", dict: "{}"}.get(field.default_factory, f"{field.default_factory.__name__}()"))
     return ""
+
+
+def _default_of_data(field: dataclasses.Field[Any]) -> str:
+    if field.default is not dataclasses.MISSING:
+        return code(shown_default(field.default))
+    return (
+        ""
+        if field.default_factory is dataclasses.MISSING
+        else code(f"{getattr(field.default_factory, '__name__', '...')}()")
+    )
 
 
 def field_notes(value: type) -> dict[str, str]:
@@ -291,7 +322,9 @@ def shown_parameters(parameters: list[inspect.Parameter]) -> list[str]:
 
 
 def shown_default(value: Any) -> str:
-    """Return a default as a reader would write it."""
+    """Return a default as a reader would write it; of a set, always in the same order."""
+    if isinstance(value, set | frozenset):
+        return "{" + ", ".join(sorted(map(repr, value))) + "}"
     text = getattr(value, "__name__", None) or repr(value)
     return "..." if " at 0x" in text or "<lambda>" in text else text
 

@@ -23,6 +23,8 @@ from helix_agents.failures import FailureReason
 from helix_agents.inmemory import InMemoryStateStore
 from helix_agents.types import RunStatus, SessionStatus, StreamStatus
 
+WRITTEN = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS.parent / "skills").rglob("*.md"))]
+
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
@@ -70,6 +72,33 @@ def test_every_public_method_is_explained(pages: dict[str, str], module: PublicM
             assert re.search(r"```\n\n\S", section), f"{name}.{method}"
 
 
+INTERNALS = frozenset(
+    {
+        "MigratedDriver",
+        "STATE_STORE",
+        "Sessions",
+        "SqlMemoryStore",
+        "SqlUsageStore",
+        "SqliteDriver",
+        "expect_same",
+        "migrate_postgres",
+    }
+)
+"""Names that a page shows for a special purpose, and explains itself."""
+
+
+def test_every_name_that_a_page_imports_is_in_the_reference(pages: dict[str, str]) -> None:
+    reference = {module.name: set(public_names(import_module(module.name))) for module in MODULES}
+    public = set().union(*reference.values()) | {each.__name__ for each in error_classes()} | INTERNALS
+    imports = re.compile(r"^[+ ]*from helix_agents[\w.]* import (\([^)]*\)|[^\n#]+)", re.MULTILINE)
+    found = {
+        name for page in WRITTEN for line in imports.findall(page.read_text()) for name in re.findall(r"\w+", line)
+    }
+    modules = {module.name.rpartition(".")[2] for module in MODULES}
+    assert {"Agent", "last", "CustomEntry", "FileWorkspaceProvider"} < found
+    assert sorted(found - public - modules) == []
+
+
 def test_names_that_exist_only_inside_a_worker_are_explained(pages: dict[str, str]) -> None:
     page = pages["reference/helix_agents.cloudflare.md"]
     for name in ("AgentServer", "CloudflareAgentExecutor", "DOStateStore", "StreamServer", "route"):
@@ -113,9 +142,17 @@ def test_every_route_is_listed(pages: dict[str, str]) -> None:
     assert [path for path in sorted(paths) if f" {path}\n" not in pages["reference/http.md"]] == []
 
 
+def test_every_body_that_a_route_returns_is_explained(pages: dict[str, str]) -> None:
+    page = pages["reference/http.md"]
+    returned = re.findall(r"^Returns .*?\[(\w+)\]\(#\w+\)", page, re.MULTILINE)
+    assert {"Started", "Snapshot", "SessionState"} < set(returned)
+    assert [name for name in returned if not re.search(rf"^## {name}\n\n\S", page, re.MULTILINE)] == []
+
+
 def test_every_command_and_argument_is_explained(pages: dict[str, str]) -> None:
     page = pages["reference/command-line.md"]
     assert "## helix sessions interrupt\n" in page
+    assert "| `--seed SEED` |" in page.partition("## helix conformance\n")[2].partition("\n## ")[0]
     assert re.findall(r"## helix .+\n\n\n", page) == []
     assert re.findall(r"^\| `.+ \|  \|$", page, re.MULTILINE) == []
 

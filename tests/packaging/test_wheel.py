@@ -66,7 +66,9 @@ def test_the_source_archive_can_test_itself(wheel: Path, tmp_path: Path) -> None
         archive.extractall(tmp_path, filter="data")
     (unpacked,) = tmp_path.iterdir()
     files = ("tests/packaging/test_release.py", "tests/architecture", "tests/test_docs.py")
-    done = run(sys.executable, "-m", "pytest", "-q", "-n0", *files, "-k", SEES_THE_WHOLE_TREE, cwd=unpacked, check=False)
+    done = run(
+        sys.executable, "-m", "pytest", "-q", "-n0", *files, "-k", SEES_THE_WHOLE_TREE, cwd=unpacked, check=False
+    )
     assert done.returncode == 0, done.stdout
 
 

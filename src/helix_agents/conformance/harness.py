@@ -26,7 +26,8 @@ STATE_STORE: Registry[Harness] = Registry()
 class Closable(Protocol):
     """A store that a harness opens and closes."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Release what the store has opened."""
 
 
 Opened = TypeVar("Opened", bound=Closable)
@@ -36,13 +37,19 @@ class StoreSet(Protocol):
     """The stores that an executor works on; `Stores` is one."""
 
     @property
-    def state(self) -> StateStore: ...
+    def state(self) -> StateStore:
+        """The sessions."""
+        ...
 
     @property
-    def streams(self) -> StreamManager: ...
+    def streams(self) -> StreamManager:
+        """The streams."""
+        ...
 
     @property
-    def usage(self) -> UsageStore | None: ...
+    def usage(self) -> UsageStore | None:
+        """The usage entries, if they are kept."""
+        ...
 
 
 async def readers(harness: Harness, store: StateStore) -> AsyncIterator[StateStore]:

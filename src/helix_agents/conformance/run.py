@@ -102,18 +102,18 @@ def report(results: Iterable[Result], out: TextIO) -> int:
     return len(failed)
 
 
-def _arguments(argv: list[str]) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="helix conformance", description="Check a store against its contract.")
     parser.add_argument("harness", help="module:name of a harness class, or of a callable that makes one")
     parser.add_argument("--only", default="", help="guarantees, kinds or names of checks, separated by commas")
     parser.add_argument("--seed", type=int, help="start of all random choices; the report of a failure names it")
     parser.add_argument("--steps", type=int, help="length of a random walk")
-    return parser.parse_args(argv)
+    return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the kit as a command; return 0 if nothing failed."""
-    given = _arguments(sys.argv[1:] if argv is None else argv)
+    given = _parser().parse_args(sys.argv[1:] if argv is None else argv)
     options = Options()
     if given.seed is not None:
         options = replace(options, seed=given.seed)
