@@ -79,7 +79,7 @@ class Agent(Generic[Output]):
         self._instructions_see = None if isinstance(instructions, str) else state_schema(instructions)
         self._state = state
         if not isinstance(instructions, str) and not callable(instructions):
-            raise InvalidArgument(f"Agent {name!r}: instructions is a text or a function, not {shown(instructions)}.")
+            raise InvalidArgument(f"Agent {name!r}: instructions must be a string or a function, not {shown(instructions)}.")
         if isinstance(tools, Tool | Toolset) or not isinstance(tools, Iterable):
             raise InvalidArgument(f"Agent {name!r}: tools must be a list: write tools=[...].")
         if max_steps.__class__ is not int:
@@ -153,7 +153,7 @@ class Agent(Generic[Output]):
                 f"The instructions of agent {self.name!r} failed: {type(error).__name__}: {error}"
             ) from error
         if not isinstance(text, str):
-            raise InvalidArgument(f"The instructions of agent {self.name!r} gave {shown(text)}, not a text.")
+            raise InvalidArgument(f"The instructions of agent {self.name!r} returned {shown(text)}, not a string.")
         return text
 
     def initial_state(self) -> dict[str, Json]:
@@ -255,8 +255,8 @@ class AgentRegistry:
             agent = waiting.pop()
             if named.setdefault(agent.name, agent) is not agent:
                 raise InvalidArgument(
-                    f"Two different agents are called {agent.name!r}, so a session could not know which of them "
-                    "continues it: rename one."
+                    f"Two different agents are named {agent.name!r}: rename one, since a session stores only "
+                    "its agent's name."
                 )
             waiting += (
                 tool.agent

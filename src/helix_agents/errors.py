@@ -27,7 +27,7 @@
     │   ├── StreamTruncated        the cursor is older than the first kept chunk
     │   └── StreamCursorAhead      the cursor is beyond the last chunk
     └── StoreError                 the backend's fault
-        ├── StoreUnavailable       unreachable, read-only, full: nothing is known to be written
+        ├── StoreUnavailable       unreachable, read-only, full: a write may or may not be stored
         ├── StoreCorrupt           what is stored cannot be read
         ├── SchemaTooNew           the database was written by a newer version of this library
         └── NotMigrated            opened without migrating, but there are no stores, or their schema is older
@@ -141,7 +141,7 @@ class LeaseConflict(HelixError):
     def __init__(self, session_id: str, run_id: str) -> None:
         self.session_id = session_id
         self.run_id = run_id
-        super().__init__(f"Run {run_id!r} of session {session_id!r} is not as it was read: load it again and retry.")
+        super().__init__(f"Run {run_id!r} of session {session_id!r} has changed since it was read: load it again and retry.")
 
 
 class IllegalTransition(HelixError):
@@ -181,7 +181,7 @@ class StaleTicket(HelixError):
     def __init__(self, session_id: str, why: str) -> None:
         self.session_id = session_id
         super().__init__(
-            f"The ticket of session {session_id!r} is old: {why}. Continue with the ticket that `step` returned."
+            f"The ticket of session {session_id!r} is outdated: {why}. Continue with the ticket that `step` returned."
         )
 
 
@@ -251,7 +251,7 @@ class StreamNotActive(StreamError):
     def __init__(self, stream_id: str, status: str) -> None:
         self.status = status
         remedy = "call resume_stream() first" if status == "paused" else "write to a new stream, or reset this one"
-        super().__init__(stream_id, f"Stream {stream_id!r} is {status} and takes no chunks: {remedy}.")
+        super().__init__(stream_id, f"Stream {stream_id!r} is {status} and accepts no chunks: {remedy}.")
 
 
 class StreamFenced(StreamError):
@@ -282,7 +282,7 @@ class StreamTruncated(StreamError):
         self.from_sequence = from_sequence
         super().__init__(
             stream_id,
-            f"Stream {stream_id!r} no longer holds the chunk after {from_sequence}: the first one kept is "
+            f"Stream {stream_id!r} no longer holds the chunk after {from_sequence}: the first one retained is "
             f"{first_sequence}. Resume from {first_sequence - 1}, or rebuild from the session's messages.",
         )
 

@@ -27,7 +27,7 @@ SUMMARY_ROLE = "summary"
 """The role of a summary in the transcript. Messages of this role are never sent to a model."""
 
 SUMMARIZE = (
-    "Summarize the conversation so far for the assistant that goes on with it: what the user wants, what was found out "
+    "Summarize the conversation so far for the assistant that continues it: what the user wants, what was found out "
     "and decided, what is still open. Keep names, numbers and identifiers. Be brief."
 )
 
@@ -94,7 +94,7 @@ def summarized(llm: LLM | str, *, keep: int = 20, after: int = 40, instructions:
     """
     _ensure_positive("summarized keep", keep)
     if after <= keep:
-        raise InvalidArgument(f"summarized: after={after} must be more than keep={keep}.")
+        raise InvalidArgument(f"summarized: after={after} must be greater than keep={keep}.")
     model = as_model(llm)
 
     async def choose(messages: Sequence[Message], context: HistoryContext) -> Sequence[Message]:
@@ -196,4 +196,4 @@ def broken_pair(messages: Sequence[Message]) -> str | None:
 
 def _ensure_positive(name: str, n: object) -> None:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise InvalidArgument(f"{name}: expected an integer above zero, not {n!r}.")
+        raise InvalidArgument(f"{name}: expected a positive integer, not {n!r}.")

@@ -63,4 +63,4 @@ def _ensure_limit(name: str, value: Any, kind: Any) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value < math.inf:
-        raise InvalidArgument(f"Invalid limit {name}={value!r}: expected a number above zero, or None for no limit.")
+        raise InvalidArgument(f"Invalid limit {name}={value!r}: expected a positive number, or None for no limit.")

@@ -58,9 +58,9 @@ async def test_two_memory_stores_are_two_worlds() -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("helix.db", "is not an address of stores"),
+        ("helix.db", "is not a store address"),
         ("cassandra://x", "Unknown backend 'cassandra'. Known backends: .*sqlite"),
-        ("sqlite:", "needs a file"),
+        ("sqlite:", "must name a file"),
         ("sqlite:a.db?colour=red", "Unknown option 'colour' of sqlite:a.db. Known options: max_chunks, prefix"),
         ("sqlite:a.db?synchronous=maybe", "FULL, NORMAL or OFF"),
         ("sqlite:a.db?max_chunks=many", "Invalid option max_chunks='many' of sqlite:a.db: expected an integer"),

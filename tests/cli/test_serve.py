@@ -160,7 +160,7 @@ def test_a_file_of_users_that_is_wrong_is_rejected_without_showing_tokens(
         (["--authenticate", f"{MODULE}:nothing"], None, "Cannot find"),
         (["--authenticate", f"{MODULE}:executor"], None, "is not a function"),
         (["--users", "a", "--authenticate", "b:c"], None, "not allowed with"),
-        (["--users", "missing.toml"], "a-long-enough-token", "one of them decides"),
+        (["--users", "missing.toml"], "a-long-enough-token", "not both"),
         ([], "x", "fewer than 16 characters"),
         ([], "", "fewer than 16 characters"),
         (["--host", "0.0.0.0"], None, "--users"),

@@ -144,7 +144,7 @@ def print_nothing() -> None:
     [
         (Agent("main", tools=[tool(when=lambda state: state["n"] > 0)(print_nothing)]), "condition of tool"),
         (Agent("main", instructions=lambda state: str(state["n"])), "instructions of agent 'main' failed: KeyError"),
-        (Agent("main", instructions=lambda state: None), "not a text"),  # type: ignore[arg-type, return-value]
+        (Agent("main", instructions=lambda state: None), "not a string"),  # type: ignore[arg-type, return-value]
     ],
 )
 async def test_functions_of_the_state_that_fail_are_named(stores: Stores, agent: Agent, words: str) -> None:

@@ -92,7 +92,7 @@ class StoresUrl(NamedTuple):
         misread = "@" in path or "#" in self.text or not self.place.startswith("//")
         if misread or not all(_HOST.fullmatch(host) for host in hosts):
             raise InvalidArgument(
-                f"This address of {self.scheme} stores cannot be read: write {self.scheme}://user:password@host:port/name"
+                f"This {self.scheme} address cannot be parsed: write {self.scheme}://user:password@host:port/name"
                 ", with / ? # @ : in a password percent-encoded."
             )
 
@@ -120,11 +120,11 @@ def parse_url(text: str, *, migrate: bool = True) -> StoresUrl:
         raise InvalidArgument(f"The address of a store must be a string, not {type(text).__name__}: {EXAMPLES}.")
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme:
-        raise InvalidArgument(f"{_without_user(text)!r} is not an address of stores: {EXAMPLES}.")
+        raise InvalidArgument(f"{_without_user(text)!r} is not a store address: {EXAMPLES}.")
     place, _, query = rest.partition("?")
     if "@" in query and "@" not in place and place.startswith("//"):
         raise InvalidArgument(
-            f"This address of {scheme} stores cannot be read: percent-encode the ? in its password (as %3F)."
+            f"This {scheme} address cannot be parsed: percent-encode the ? in its password (as %3F)."
         )
     return StoresUrl(text, scheme.lower(), place, dict(parse_qsl(query, keep_blank_values=True)), migrate)
 

@@ -198,7 +198,7 @@ class Terminal:
                     self._answer(question)
                 self._loop.run(self._chat.go_on(self._transcript), on_interrupt=self._chat.stop)
         except AlreadyRunning as error:
-            complain(f"{error} Another process has it; try again when it is done.")
+            complain(f"{error} Another process runs it: try again when that is done.")
         except HelixError as error:
             complain(str(error))
 

@@ -72,7 +72,7 @@ def ensure_shared(url: StoresUrl) -> None:
     """Reject stores that other processes cannot see, such as memory."""
     if url.scheme == "memory":
         raise InvalidArgument(
-            "memory: lives inside one process and is empty in every other: give --url, or set "
+            "This command cannot share memory: stores with another process: pass --url, or set "
             f"{URL_VARIABLE}, for example to {DEFAULT_URL}."
         )
 

@@ -108,7 +108,7 @@ async def _answer(given: argparse.Namespace, stores: Stores) -> int:
         answer["happened"] = HAPPENED[given.happened]
     if given.approved is None and given.error is None and given.result is None and given.happened is None:
         raise InvalidArgument(
-            "Say what the answer is: --approve, --deny, --result JSON, --error TEXT or --happened yes|no|unknown."
+            "Pass a response: --approve, --deny, --result JSON, --error TEXT or --happened yes|no|unknown."
         )
     async with steering(stores) as executor:
         receipt = await executor.submit_tool_result(given.session, given.call, **answer)
@@ -141,4 +141,4 @@ def _json(text: str, option: str) -> Json:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise InvalidArgument(f"{option} is JSON, for example '\"a text\"' or 42: {error}.") from error
+        raise InvalidArgument(f"{option} must be JSON, for example '\"some text\"' or 42: {error}.") from error

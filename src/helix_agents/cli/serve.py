@@ -53,7 +53,7 @@ def _users(given: argparse.Namespace) -> Authenticate | None:
     """Return the users of the server: those in a file, those that a function knows, or an admin with a token."""
     token = os.environ.get(TOKEN_VARIABLE)
     if token is not None and (given.users or given.authenticate):
-        raise InvalidArgument(f"Unset {TOKEN_VARIABLE}, or leave out --users and --authenticate: one of them decides.")
+        raise InvalidArgument(f"Use either {TOKEN_VARIABLE} or --users and --authenticate, not both: unset one.")
     if given.users is not None:
         return users_from_file(Path(given.users))
     if given.authenticate is not None:

@@ -24,7 +24,7 @@ class _NoModel:
     """A placeholder model for commands that start no run."""
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        raise ModelError("The command line has no model of its own: name an executor.")
+        raise ModelError("The command line has no default model: name an executor.")
         yield  # an async generator, as every model
 
 

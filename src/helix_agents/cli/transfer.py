@@ -38,7 +38,7 @@ async def _export(given: argparse.Namespace, stores: Stores) -> int:
     if given.resume and given.file.exists():
         already = _cut_to_whole_sessions(given.file)
     elif given.file.exists():
-        raise InvalidArgument(f"{given.file} exists already: choose another file, or say --resume.")
+        raise InvalidArgument(f"{given.file} exists already: choose another file, or pass --resume.")
     with _open_private(given.file) as out:
 
         def write(line: str) -> None:
@@ -90,7 +90,7 @@ def _cut_to_whole_sessions(file: Path) -> set[str]:
     with file.open("rb") as data:
         beginning = header().partition(',"version"')[0].encode()
         if not beginning.startswith(data.read(len(beginning))):
-            raise InvalidArgument(f"{file} is not an export of helix-agents, so it is left alone: choose another file.")
+            raise InvalidArgument(f"{file} is not an export of helix-agents and was not overwritten: choose another file.")
         data.seek(0)
         for number, line in enumerate(_whole_lines(data)):
             if number == 0:

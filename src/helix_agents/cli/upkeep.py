@@ -99,12 +99,12 @@ async def _cleanup(given: argparse.Namespace, stores: Stores) -> int:
     grace_seconds = given.blobs_after_hours * 3600
     swept = await sweep_blobs(stores.state, stores.blobs, grace_seconds=grace_seconds, dry_run=given.dry_run)
     problems = [*summary.errors, *swept.errors]
-    told = {**msgspec.structs.asdict(summary), "blobs_deleted": swept.deleted, "blob_bytes_deleted": swept.bytes}
-    told |= {"blob_spaces_spared": swept.spared, "errors": problems}
+    figures = {**msgspec.structs.asdict(summary), "blobs_deleted": swept.deleted, "blob_bytes_deleted": swept.bytes}
+    figures |= {"blob_spaces_spared": swept.spared, "errors": problems}
     if given.json:
-        emit(told)
+        emit(figures)
         return 1 if problems else 0
-    for name, value in told.items():
+    for name, value in figures.items():
         say(f"{name}: {value if not isinstance(value, list) else len(value)}")
     for problem in problems:
         complain(problem)
@@ -114,7 +114,7 @@ async def _cleanup(given: argparse.Namespace, stores: Stores) -> int:
 async def _erase(given: argparse.Namespace, stores: Stores) -> int:
     if not given.yes:
         found = await stores.state.list_sessions(user_id=given.user, limit=1)
-        raise InvalidArgument(f"{given.user!r} has {found.total} sessions. Add --yes to delete them for good.")
+        raise InvalidArgument(f"{given.user!r} has {found.total} sessions. Add --yes to delete them permanently.")
     async with steering(stores) as executor:
         erased = await erase_user(executor, stores.state, stores.memory, given.user, entities=given.entity)
     if given.json:

@@ -107,20 +107,20 @@ def crashtest_by_kill(
     """
     stage = Stage(make, agent, input, answer)
     with tempfile.TemporaryDirectory() as folder:
-        theater = _Theater(stage, url or f"sqlite:{folder}/crashtest.db", Path(folder), reset)
-        calm = theater.perform([])
+        killing = _KilledRounds(stage, url or f"sqlite:{folder}/crashtest.db", Path(folder), reset)
+        calm = killing.run([])
         report = started(calm.end.ending or "", calm.end.kinds, calm.end.points)
         places = list(lives_of(report.points, every))
         if rounds is not None:
             random.Random(SEED).shuffle(places)
         for place, lives in itertools.islice(itertools.cycle(places), rounds or len(places)):
-            journal = theater.perform(list(lives))
+            journal = killing.run(list(lives))
             report.add(place, journal.end.ending or "", calm.effects, journal.effects, journal.asked)
-        report.kills = theater.kills
+        report.kills = killing.kills
     return report
 
 
-class _Theater:
+class _KilledRounds:
     """Runs rounds, each in its own processes."""
 
     def __init__(self, stage: Stage, url: str, folder: Path, reset: Callable[[], object] | None) -> None:
@@ -130,7 +130,7 @@ class _Theater:
         self._reset = reset
         self.kills = 0
 
-    def perform(self, lives: list[Life]) -> FileJournal:
+    def run(self, lives: list[Life]) -> FileJournal:
         """Run one round; return its journal."""
         if self._reset is not None:
             self._reset()

@@ -128,7 +128,7 @@ class Stage:
                 handle = await executor.resume(self.agent, name)
             status = (await handle.result()).status
             if not await stores.state.session_exists(name):
-                raise InvalidArgument("make_executor does not use the stores that it is given: nothing can be cut off.")
+                raise InvalidArgument("make_executor must use the stores it is given: faults are injected there.")
             return status if status in ("completed", "failed") else None
         finally:
             await executor.close()

@@ -95,7 +95,7 @@ async def _let_die(stores: Stores, url: str) -> None:
             while not await _is_in_the_middle(stores):  # noqa: ASYNC110  # another process does it
                 await asyncio.sleep(LOOK_AGAIN_SECONDS / 4)
     except TimeoutError:
-        logger.warning("The worker that was to crash did nothing in %s s.", CRASH_LIMIT_SECONDS)
+        logger.warning("The worker that should have crashed did nothing for %s s.", CRASH_LIMIT_SECONDS)
     finally:
         if worker.returncode is None:
             worker.kill()

@@ -200,6 +200,6 @@ def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
 def run_demo(given: argparse.Namespace) -> int:
     """Run the demo; return 0 if everything went as expected."""
     if given.url is not None and parse_url(given.url).scheme == "memory":
-        raise InvalidArgument("The demo starts several processes, and memory: lives inside one: leave --url out.")
+        raise InvalidArgument("The demo starts several processes, which cannot share memory: stores. Omit --url.")
     url = given.url or f"sqlite:{Path(tempfile.mkdtemp(prefix='helix-demo-')) / 'helix.db'}"
     return asyncio.run(demo(url, sys.stdout))

@@ -137,7 +137,7 @@ class AnthropicLLM(ProviderLLM):
         if isinstance(error, anthropic.APIConnectionError):
             return ModelError(f"The connection to the model endpoint failed: {error}", retryable=True)
         if isinstance(error, anthropic.AnthropicError) or "resolve authentication" in str(error):
-            return ModelError(f"The model cannot be asked: {error}")
+            return ModelError(f"The model cannot be called: {error}")
         return None
 
 

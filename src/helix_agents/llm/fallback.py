@@ -29,7 +29,7 @@ class FallbackLLM:
         errors: list[ModelError] = []
         for model in self._models:
             if errors:
-                logger.warning("A model failed, asking the next one: %s", errors[-1])
+                logger.warning("A model failed; trying the next one: %s", errors[-1])
                 yield StartOver(str(errors[-1]))
             try:
                 async for event in model.stream(request):

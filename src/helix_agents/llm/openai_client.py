@@ -62,7 +62,7 @@ class OpenAIClientLLM(ProviderLLM):
         if isinstance(error, openai.APIError):  # an error event inside the stream
             return ended_early(error.message, error.code, retryable=error.code not in NOT_RETRYABLE_CODES)
         if isinstance(error, openai.OpenAIError):
-            return ModelError(f"The model cannot be asked: {error}")
+            return ModelError(f"The model cannot be called: {error}")
         return None
 
 

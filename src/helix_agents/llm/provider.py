@@ -68,7 +68,7 @@ class ProviderLLM(ABC):
             plain = self._body(request, with_reasoning=False)
             if plain == body:
                 raise
-            logger.warning("Session %s: asking again without earlier reasoning: %s", request.session_id, error)
+            logger.warning("Session %s: retrying without earlier reasoning: %s", request.session_id, error)
         async with aclosing(self._ask(plain, with_reasoning=False)) as events:
             async for event in events:
                 yield event

@@ -86,7 +86,7 @@ class Connection:
             if not _is_lost(error, owner):
                 raise
             await self.close()
-            raise ConnectionLost(f"The connection to {self._server} broke during a call: {error}") from error
+            raise ConnectionLost(f"The connection to {self._server} was lost during a call: {error}") from error
         finally:
             if not job.done():
                 job.cancel()
@@ -130,7 +130,7 @@ class Connection:
         now = time.monotonic()
         recent = [at for at in self._opened_at if now - at < 60]
         if len(recent) >= MAX_OPENINGS_A_MINUTE:
-            raise ToolsUnavailable(f"{self._server} broke off {len(recent)} times within a minute: see its log.")
+            raise ToolsUnavailable(f"{self._server} disconnected {len(recent)} times within a minute: see its log.")
         if recent:
             await asyncio.sleep(RECONNECT.delay_seconds(len(recent)))
         self._opened_at.append(now)
@@ -153,7 +153,7 @@ class Connection:
             raise
         except BaseException as error:
             if opened.done():
-                logger.warning("The connection to %s broke: %s", self._server, _sentence(error))
+                logger.warning("The connection to %s was lost: %s", self._server, _sentence(error))
             else:
                 opened.set_exception(error if isinstance(error, Exception) else RuntimeError(str(error)))
 

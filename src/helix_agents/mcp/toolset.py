@@ -134,7 +134,7 @@ class MCP:
             name = tool_name(self._prefix + theirs.name)
             if sources.setdefault(name, theirs.name) != theirs.name:
                 raise InvalidArgument(
-                    f"{self._server}: the tools {sources[name]!r} and {theirs.name!r} would both be called {name!r}."
+                    f"{self._server}: the tools {sources[name]!r} and {theirs.name!r} would both be named {name!r}."
                 )
             made[name] = self._tool(name, theirs)
         order = [*(name for name in self._known if name in made), *(name for name in made if name not in self._known)]

@@ -135,7 +135,7 @@ class StepSequencer:
         return step_writes_to_rfc6902(shown)
 
     def _merged(self, keys: set[str]) -> JsonPatch:
-        """Merge everything written under these keys again."""
+        """Merge all writes under these keys again and return what changed."""
         if not keys:
             return []
         base = FrozenDict({key: self._base[key] for key in keys if key in self._base})

@@ -280,7 +280,7 @@ class ToolContext(Generic[Deps, State]):
 
     def _ensure_open(self) -> None:
         if self._closed:
-            raise InvalidArgument(f"Tool call {self.tool_call_id!r} has ended: its context takes nothing more.")
+            raise InvalidArgument(f"Tool call {self.tool_call_id!r} has ended: its context can no longer be used.")
 
     def _at_home(self, action: Callable[[], None]) -> None:
         if threading.get_ident() == self._home:
@@ -294,7 +294,7 @@ def _ensure_deadline(seconds: float | None) -> None:
         return
     ensure_amount(seconds)
     if seconds <= 0:
-        raise InvalidArgument(f"deadline_seconds must be above zero, not {seconds!r}.")
+        raise InvalidArgument(f"deadline_seconds must be positive, not {seconds!r}.")
 
 
 def ensure_amount(value: object) -> None:

@@ -71,9 +71,8 @@ class Tool:
         after_restore: AfterRestore = "ask",
     ) -> None:
         """Create a tool. `local_names`: names that annotations may use besides those of the function's module.
-        `schema`: this JSON schema describes the input instead of the signature; see `from_schema`.
 
-        `schema`: the input is described by this JSON schema instead of the signature; see `from_schema`.
+        `schema`: a JSON schema of the input, used instead of the signature; see `from_schema`.
         """
         if not callable(function) or (name is None and not hasattr(function, "__name__")):
             raise InvalidArgument(f"@tool needs a function, not {function!r}. To name it, write @tool(name=...).")
@@ -289,7 +288,7 @@ def _ensure_seconds(name: str, seconds: float | None, what: str) -> None:
     if seconds is None:
         return
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-        raise InvalidArgument(f"Tool {name!r}: {what} must be above zero, not {seconds!r}.")
+        raise InvalidArgument(f"Tool {name!r}: {what} must be positive, not {seconds!r}.")
 
 
 def _retries(name: str, retries: object) -> int:

@@ -1,15 +1,15 @@
--- A commit, as one function and its parts. The first statement takes the session's row, so that all others look at what
--- stands still. Every statement is a small one that finds its rows by an index: one large statement with CTEs took longer,
--- most of it to set itself up. A guard that is violated undoes everything.
+-- A commit, as one function and its parts. The first statement locks the session's row, so that the others read data
+-- that cannot change. Every statement is small and finds its rows by an index: one large statement with CTEs took longer,
+-- mostly for its startup. A failed guard undoes everything.
 --
--- _t begins with how the row changes: 'state', 'restore' or 'create' and the fields (2-5 incarnation, created_at, agent_type,
+-- _t starts with how the row changes: 'state', 'restore' or 'create' and the fields (2-5 incarnation, created_at, agent_type,
 -- user_id; 6-11 stream_id, parent, root, status, tags, metadata; 12-18 output, error, failure_reason, pending, completed,
--- suspension, interrupt; 19 forked_from, for 'create'), or 'touch'. Then come changes, each a word and its texts, in the
--- order of `commit_call.py`. A part finds its texts after _i, the place of its word; some return the place of the next
--- word. _number is that of the checkpoint before this commit, as cells count them. Parts that return json[] return what they
--- overwrite and a checkpoint has seen: [key, slot, text, since].
+-- suspension, interrupt; 19 forked_from, for 'create'), or 'touch'. Changes follow, each a word and its texts, in the
+-- order of `commit_call.py`. A part finds its texts after _i, the position of its word; some return that of the next
+-- word. _number is the checkpoint before this commit, as cells count them. Parts that return json[] return the cells they
+-- overwrite and an earlier checkpoint still needs: [key, slot, text, since].
 
--- Store the fields of a session. If a guard does not hold, no row is found and everything is NULL. _status: before that.
+-- Store the fields of a session. If a guard fails, no row is found and everything is NULL. _status: the status before.
 CREATE OR REPLACE FUNCTION __agents_commit_state(
   _session text, _now bigint, _incarnation text, _epoch bigint, _expected bigint, _new_epoch bigint, _bump int,
   _checkpoints int, _steps bigint, _resumes bigint, _expires_at bigint, _due_at bigint, _said int, _t text[],
@@ -39,13 +39,13 @@ BEGIN
     INSERT INTO __agents_guard (reason) VALUES ('identity');
   END IF;
   IF _relabel THEN
-    -- What indexes hold is written only if it differs; naming it at all would wake the triggers.
+    -- Indexed columns are written only if they differ; naming one at all would fire the triggers.
     UPDATE __agents_states SET stream_id = _t[6], parent_session_id = _t[7], root_session_id = _t[8], status = _t[9],
       tags = _t[10], metadata = _t[11], expires_at = _expires_at, due_at = _due_at WHERE session_id = _session;
   END IF;
 END $part$;
 
--- Move the counters of a session, as above.
+-- Update the counters of a session, as above.
 CREATE OR REPLACE FUNCTION __agents_commit_touch(
   _session text, _now bigint, _incarnation text, _epoch bigint, _expected bigint, _new_epoch bigint, _bump int,
   _checkpoints int, _steps bigint, _resumes bigint, _expires_at bigint, _due_at bigint, _said int, _t text[],
@@ -73,7 +73,7 @@ CREATE OR REPLACE FUNCTION __agents_commit_create(
 ) LANGUAGE plpgsql AS $part$
 #variable_conflict use_column
 BEGIN
-  -- The parent's row is held, so that a deletion of the tree finds the new leaf or finishes before.
+  -- The parent's row is locked, so that a deletion of the tree either finds this new session or finishes first.
   PERFORM 1 FROM __agents_states WHERE session_id = _t[7] FOR KEY SHARE;
   INSERT INTO __agents_states (session_id, incarnation, agent_type, user_id, stream_id, parent_session_id,
     root_session_id, status, tags, metadata, output, error, failure_reason, pending_client_tool_calls,
@@ -86,8 +86,8 @@ BEGIN
   INTO _version, _count, _number, _step_count, _resume_count;
 END $part$;
 
--- Key, slot, the text seen, the new one (NULL: the cell goes). 'expect': it must hold what was seen, and stays.
--- 'set': the same, and changes. 'put': it changes, whatever was there. 'key': so does all below it.
+-- Key, slot, the text seen, the new one (NULL: delete the cell). 'expect': it must hold the text seen; nothing changes.
+-- 'set': the same, then change it. 'put': change it, whatever it holds. 'key': the same for all cells of the key.
 CREATE OR REPLACE FUNCTION __agents_commit_cell(
   _session text, _number bigint, _t text[], _i int
 ) RETURNS json[] LANGUAGE plpgsql AS $part$
@@ -130,7 +130,7 @@ BEGIN
   RETURN _kept;
 END $part$;
 
--- Key, count, that many items. The last item of a list is found at the end of its part of the index.
+-- Key, count, that many items to append to a list. Its last item is at the end of its index range.
 CREATE OR REPLACE FUNCTION __agents_commit_append(
   _session text, _number bigint, _t text[], _i int
 ) RETURNS int LANGUAGE plpgsql AS $part$
@@ -155,7 +155,7 @@ BEGIN
   RETURN _i + 3 + _n;
 END $part$;
 
--- Step, count, that many tokens: the staged rows of that step are exactly these, and go.
+-- Step, count, that many tokens: the staged rows of that step must be exactly these; delete them.
 CREATE OR REPLACE FUNCTION __agents_commit_promote(
   _session text, _number bigint, _t text[], _i int
 ) RETURNS int LANGUAGE plpgsql AS $part$
@@ -176,7 +176,7 @@ BEGIN
   RETURN _i + 3 + _n;
 END $part$;
 
--- Count of cells, their keys, slots and texts: what is under these keys ('all': under any key) from now on.
+-- Count of cells, their keys, slots and texts: the new content of these keys ('all': of the whole state).
 CREATE OR REPLACE FUNCTION __agents_commit_keys(
   _session text, _number bigint, _t text[], _i int
 ) RETURNS json[] LANGUAGE plpgsql AS $part$
@@ -212,7 +212,7 @@ BEGIN
 END $part$;
 
 -- Id, step, step count, sequence in the stream, kind, fields, status of the session. The last change of custom state:
--- what was overwritten is kept in its row.
+-- its row stores what was overwritten.
 CREATE OR REPLACE FUNCTION __agents_commit_checkpoint(
   _session text, _number bigint, _t text[], _i int, _now bigint, _count bigint, _version bigint, _kept json[]
 ) RETURNS int LANGUAGE plpgsql AS $part$
@@ -225,7 +225,7 @@ BEGIN
   RETURN _i + 8;
 END $part$;
 
--- The way back to the checkpoint of that number: what is new goes before what was there comes back.
+-- Restore the checkpoint of that number: delete new cells before old ones are restored.
 CREATE OR REPLACE FUNCTION __agents_commit_restore(
   _session text, _number bigint
 ) RETURNS bigint LANGUAGE plpgsql AS $part$
@@ -244,8 +244,8 @@ BEGIN
   RETURN _number;
 END $part$;
 
--- Drop the messages behind the first _rows of _count; checkpoints that counted more are the last ones. _said more are to
--- come. Returns how many went.
+-- Drop the messages after the first _rows of _count, and correct the last checkpoints, which counted more. _said
+-- messages will be appended. Returns how many were dropped.
 CREATE OR REPLACE FUNCTION __agents_commit_keep(
   _session text, _count bigint, _said int, _rows bigint
 ) RETURNS bigint LANGUAGE plpgsql AS $part$
@@ -261,7 +261,7 @@ BEGIN
   RETURN GREATEST(_count - _rows, 0);
 END $part$;
 
--- Drop what is staged for a step; NULL: all that is staged. Returns how much that was.
+-- Drop the staged rows of a step; NULL: of every step. Returns how many there were.
 CREATE OR REPLACE FUNCTION __agents_commit_discard(
   _session text, _step text
 ) RETURNS bigint LANGUAGE plpgsql AS $part$
@@ -298,8 +298,8 @@ BEGIN
   RETURN _turn;
 END $part$;
 
--- Session, incarnation, version, a checkpoint's number and its count of messages (NULL: as they are now).
--- Returns how many messages that was.
+-- Copy a session: its id, incarnation, version, a checkpoint's number and message count (NULL: the current state).
+-- Returns how many messages were copied.
 CREATE OR REPLACE FUNCTION __agents_commit_copy(
   _session text, _number bigint, _t text[], _i int
 ) RETURNS bigint LANGUAGE plpgsql AS $part$
@@ -336,8 +336,8 @@ BEGIN
   RETURN _rows;
 END $part$;
 
--- Shelf, number of a checkpoint, count of messages: put aside what follows these, and a copy of the checkpoint, which
--- may count messages that are put aside. What is new goes before what was there comes back.
+-- Shelf, number of a checkpoint, count of messages: shelve everything after these, and a copy of the checkpoint, which
+-- may count shelved messages. Delete new cells before old ones are restored.
 -- Returns that count.
 CREATE OR REPLACE FUNCTION __agents_commit_shelve(
   _session text, _number bigint, _t text[], _i int, _count bigint, _said int, _checkpoints int
@@ -369,8 +369,8 @@ BEGIN
   RETURN _rows;
 END $part$;
 
--- Shelf, after the 'shelve' for which it comes back: the checkpoint is the same.
--- Returns the number of its last checkpoint, and how many messages come back.
+-- Shelf to restore, after the 'shelve' of the current end at the same checkpoint.
+-- Returns the number of its last checkpoint, and how many messages were restored.
 CREATE OR REPLACE FUNCTION __agents_commit_unshelve(
   _session text, _shelf text, _checkpoints int, INOUT _number bigint, OUT _rows bigint
 ) LANGUAGE plpgsql AS $part$
@@ -413,7 +413,7 @@ BEGIN
   RETURN _i + 13;
 END $part$;
 
--- Session, agent type, tool call, status, mode, name, remote, begin, end: one that is known keeps its place.
+-- Session, agent type, tool call, status, mode, name, remote, begin, end: a known ref keeps its position.
 CREATE OR REPLACE FUNCTION __agents_commit_ref(
   _session text, _number bigint, _t text[], _i int
 ) RETURNS int LANGUAGE plpgsql AS $part$
@@ -431,7 +431,7 @@ BEGIN
   RETURN _i + 10;
 END $part$;
 
--- What needs nothing but its texts, and returns the place of the next word.
+-- Changes that need only their texts. Returns the position of the next word.
 CREATE OR REPLACE FUNCTION __agents_commit_other(
   _session text, _number bigint, _t text[], _i int
 ) RETURNS int LANGUAGE plpgsql AS $part$
@@ -451,7 +451,7 @@ BEGIN
         _t[_i + 8]::bigint);
       RETURN _i + 9;
     WHEN 'name' THEN
-      -- A text that stands for a name too long for an index, and the name.
+      -- A short form of a name that is too long for an index, and the name.
       INSERT INTO __agents_long_names (session_id, place, name) VALUES (_session, _t[_i + 1], _t[_i + 2])
       ON CONFLICT (session_id, place) DO NOTHING;
       RETURN _i + 3;
@@ -466,14 +466,14 @@ BEGIN
         timestamp = excluded.timestamp, abort = excluded.abort;
       RETURN _i + 5;
     WHEN 'branch' THEN
-      -- Id, shelf, what is to be known about it, its state (NULL: as it is stored).
+      -- Id, shelf, the branch's record, its state (NULL: unchanged).
       INSERT INTO __agents_branches AS b (session_id, branch_id, shelf, about, state)
       VALUES (_session, _t[_i + 1], _t[_i + 2], _t[_i + 3], _t[_i + 4])
       ON CONFLICT (session_id, branch_id) DO UPDATE SET about = excluded.about,
         state = COALESCE(excluded.state, b.state);
       RETURN _i + 5;
     WHEN 'drop branch' THEN
-      -- Id, shelf: all of it goes.
+      -- Id, shelf: delete the branch.
       DELETE FROM __agents_messages WHERE session_id = _t[_i + 2];
       DELETE FROM __agents_custom_state WHERE session_id = _t[_i + 2];
       DELETE FROM __agents_past WHERE session_id = _t[_i + 2];
@@ -486,7 +486,7 @@ BEGIN
   END CASE;
 END $part$;
 
--- How the row of the session changes: see above. Undoes everything if that is not possible.
+-- Change the row of the session, see above. Undoes everything if that is impossible.
 CREATE OR REPLACE FUNCTION __agents_commit_row(
   _session text, _now bigint, _incarnation text, _epoch bigint, _expected bigint, _new_epoch bigint, _bump int,
   _checkpoints int, _steps bigint, _resumes bigint, _expires_at bigint, _due_at bigint, _said int, _t text[],
@@ -550,7 +550,7 @@ BEGIN
         _kept := _kept || __agents_commit_keys(_session, _number, _t, _i);
         _i := _i + 2 + 3 * _t[_i + 1]::int;
       WHEN 'from' THEN
-        -- The status before must have been one of these: '|active|paused|'.
+        -- The previous status must be one of these: '|active|paused|'.
         IF strpos(_t[_i + 1], '|' || _status || '|') = 0 THEN
           INSERT INTO __agents_guard (reason) VALUES ('version');
         END IF;
@@ -590,7 +590,7 @@ BEGIN
   END LOOP;
 END $part$;
 
--- Guards, NULL for any: _incarnation, _epoch and _expected (version) are the session's, _new_epoch is greater than its epoch.
+-- Guards, NULL for any: _incarnation, _epoch and _expected (version) must equal the session's, _new_epoch exceed its epoch.
 -- Returns version, message count, step count, resume count, removed, turn, and the texts of the cells wanted.
 CREATE OR REPLACE FUNCTION __agents_commit(
   _session text, _now bigint, _incarnation text, _epoch bigint, _expected bigint, _new_epoch bigint, _bump int,

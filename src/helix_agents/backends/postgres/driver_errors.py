@@ -46,7 +46,7 @@ def _translate(error: Exception) -> Exception:
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
         return StoreUnavailable(f"The connection to Postgres cannot be used: {error}. Try again.")
     if isinstance(error, TimeoutError):
-        return StoreUnavailable("Postgres did not answer in time: nothing is known to be written. Try again.")
+        return StoreUnavailable("Postgres did not respond in time, so a write may or may not be stored. Try again.")
     if isinstance(error, OSError):
         return StoreUnavailable(
             f"Postgres cannot be reached: {error}. Check that it runs and that the address is right."
@@ -62,7 +62,7 @@ def _of_server(error: asyncpg.PostgresError) -> Exception:
     if isinstance(error, asyncpg.UniqueViolationError):
         return BatchRefused(f"unique {getattr(error, 'table_name', None)}")
     if state == FORBIDDEN:
-        return StoreError(f"Postgres refused: {error}. Grant the role what it needs, or migrate with another one.")
+        return StoreError(f"Postgres denied access: {error}. Grant the role this privilege, or migrate with another role.")
     if state == NO_TABLE:
         return StoreError(f"Postgres: {error}. Run `helix migrate` on this database, or check schema and prefix.")
     if type(error) is asyncpg.DataError or state in ("22021", "22P05"):

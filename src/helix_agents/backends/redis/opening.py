@@ -97,7 +97,7 @@ def client_from_url(url: str, **options: Any) -> Client:
     scheme, _, kind = parts.scheme.partition("+")
     if scheme not in ("redis", "rediss") or kind not in ("", "cluster"):
         raise InvalidArgument(
-            f"A Redis URL begins with redis://, rediss:// or redis+cluster://, not with {parts.scheme}://."
+            f"A Redis URL must start with redis://, rediss:// or redis+cluster://, not with {parts.scheme}://."
         )
     plain = urlunsplit(parts._replace(scheme=scheme))
     try:

@@ -33,9 +33,9 @@ async def open_sqlite(url: StoresUrl) -> AsyncIterator[Stores]:
     # sqlite:path.db and sqlite://path.db are relative, sqlite:/path.db and sqlite:///path.db absolute.
     path = url.place.removeprefix("//")
     if not path:
-        raise InvalidArgument("The address of a SQLite store needs a file: write for example sqlite:helix.db.")
+        raise InvalidArgument("A SQLite address must name a file, for example sqlite:helix.db.")
     if url.place.startswith("//") and re.match(r"[^/]*:[^/]*@", path):
-        raise InvalidArgument("A SQLite store has no user and no host, only a file: write for example sqlite:helix.db.")
+        raise InvalidArgument("A SQLite address has no user or host, only a file, for example sqlite:helix.db.")
     synchronous = url.option("synchronous", str, "FULL").upper()
     if synchronous not in ("FULL", "NORMAL", "OFF"):
         raise InvalidArgument(f"Invalid option synchronous={synchronous!r}: expected FULL, NORMAL or OFF.")

@@ -56,7 +56,7 @@ def read_header(line: str | None) -> None:
     """Raise for a file that is not an export, or that this version cannot read."""
     record = _record(line, 1) if line is not None else {}
     if record.get("format") != FORMAT:
-        raise InvalidArgument("This file is not an export of helix-agents: it does not begin with its header.")
+        raise InvalidArgument("This file is not an export of helix-agents: it does not start with the header.")
     if not isinstance(record.get("version"), int) or record["version"] > VERSION:
         raise InvalidArgument(
             f"This export has format version {record.get('version')}, this library reads up to {VERSION}: "
@@ -99,5 +99,5 @@ def _record(text: str | None, number: int) -> Record:
     except StoreCorrupt as error:
         raise InvalidArgument(f"Line {number} is not a record of an export: {error}.") from error
     if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
-        raise InvalidArgument(f"Line {number} is not a record of an export: is the file whole?")
+        raise InvalidArgument(f"Line {number} is not a record of an export: is the file complete?")
     return record

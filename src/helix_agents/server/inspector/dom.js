@@ -53,14 +53,14 @@ export function button(label, onclick, { kind = "", glyph, key, ...more } = {}) 
 	return h("button", { type: "button", class: `btn ${kind}`, onclick, ...more }, glyph && icon(glyph), label, key && h("kbd", { "aria-hidden": "true" }, key));
 }
 
-// Tells screen readers; the same sentence twice is said twice.
+// Announces a sentence to screen readers, also if it is the same as the last one.
 export function say(text) {
 	const region = document.getElementById("said");
 	region.textContent = "";
 	requestAnimationFrame(() => { region.textContent = text; });
 }
 
-// Runs `act` at most once every `wait` milliseconds, however often it is asked for; stopped, never again.
+// Runs `act` at most once every `wait` milliseconds, however often it is requested; after `stop`, never again.
 export function atMost(wait, act) {
 	let timer = 0;
 	let last = -wait;
@@ -71,8 +71,8 @@ export function atMost(wait, act) {
 	return ask;
 }
 
-// Runs `act` again after it is done if it was requested in the meantime, never twice at the same time. Everybody waits for the
-// last one.
+// Runs `act` again after it is done if it was requested in the meantime, never twice concurrently. All callers wait for the
+// last run.
 export function oneAtATime(act) {
 	let running = null;
 	let again = false;
@@ -84,13 +84,13 @@ export function oneAtATime(act) {
 	};
 }
 
-// Between press and release nothing is drawn: a click on an element that was moved meanwhile would be lost.
+// Nothing is drawn between press and release: a click on an element that has moved would be lost.
 let isPressed = false;
 addEventListener("pointerdown", () => { isPressed = true; }, true);
 for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(() => { isPressed = false; }), true);
 addEventListener("pointermove", (event) => { if (!event.buttons) isPressed = false; }, true);
 
-// `atMost` for drawing: in a frame, and not while the page is hidden.
+// `atMost` for drawing: in an animation frame, and never while the page is hidden.
 export function eachFrame(draw, wait = 0) {
 	let frame = 0;
 	const drawOnce = () => {
@@ -111,8 +111,8 @@ export function after(wait, act) {
 	return ask;
 }
 
-// Changes what is below `node` and leaves the focus where it was: on the same element if it is still there, else on the
-// one with the same `data-key` or id, else on the one in the same place.
+// Changes the children of `node` and keeps the focus: on the same element if it is still there, else on the
+// one with the same `data-key` or id, else on the one at the same position.
 export function keepFocus(node, change) {
 	const active = document.activeElement;
 	if (active === node || !node.contains(active)) return change();
@@ -131,7 +131,7 @@ export function keepFocus(node, change) {
 
 export const redraw = (node, ...children) => keepFocus(node, () => put(node, ...children));
 
-// Sets the choices of a select, [value, label] each. One that is open stays open if they are the same.
+// Sets the choices of a select, as [value, label]. An open select stays open if its choices are unchanged.
 export function choices(select, list, value) {
 	const same = select.options.length === list.length && list.every(([id, label], at) => select.options[at].value === id && select.options[at].text === label);
 	if (!same) put(select, list.map(([id, label]) => h("option", { value: id }, label)));

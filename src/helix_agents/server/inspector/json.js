@@ -1,6 +1,6 @@
 // JSON without rounding: integers that a number cannot hold exactly are read as BigInt and written as digits.
 //
-// Such an integer travels through JSON.parse and JSON.stringify as a string with a prefix that no text can guess.
+// Such an integer passes through JSON.parse and JSON.stringify as a string with a random prefix.
 
 const MARK = `integer ${crypto.getRandomValues(new Uint32Array(4)).join("-")} `;
 const MANY_DIGITS = /\d{16}/;

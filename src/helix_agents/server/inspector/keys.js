@@ -1,4 +1,4 @@
-// Keys. A view lays its map on top of the page's; nothing happens while a person types.
+// Keyboard shortcuts. A view's map overrides the page's; none apply while a person types.
 
 const layers = [];
 

@@ -61,7 +61,7 @@ async function readStats() {
 
 const tell = () => stats.listeners.forEach((act) => act());
 
-// The same view with another query continues by itself; another view starts over.
+// A view handles a changed query itself; another view starts from scratch.
 function route() {
 	const { parts, search } = here();
 	const name = parts[0] === "s" ? "session" : parts[0] ?? "sessions";

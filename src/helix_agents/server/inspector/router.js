@@ -1,4 +1,4 @@
-// Addresses. Everything behind `#` is ours: `#/`, `#/waiting`, `#/health`, `#/s/<id>/<tab>`, each with a query.
+// Addresses. Everything after `#` is ours: `#/`, `#/waiting`, `#/health`, `#/s/<id>/<tab>`, each with a query.
 
 export function here() {
 	const [route, search = ""] = location.hash.slice(1).split("?");
@@ -17,7 +17,7 @@ export function go(address) {
 	location.hash = address;
 }
 
-// Changes the address without a new entry in the history: filters while typing, the selected checkpoint.
+// Changes the address without a new history entry: for filters while typing, or the selected checkpoint.
 export function amend(address) {
 	history.replaceState(null, "", address);
 }

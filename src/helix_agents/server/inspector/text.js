@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { writeJson } from "./json.js";
 
-// Characters that cannot be seen, or that change how others are drawn: shown by their code, never obeyed.
+// Characters that are invisible or change how others are drawn: shown as their code, never applied.
 const UNSEEN = /(?![\t\n])[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\u034f\u115f\u1160\u2800\u3164\uffa0]/u;
 const UNSEEN_ALL = new RegExp(`\\r\\n|${UNSEEN.source}`, "gu");
 // Blank lines and spaces that could move what follows out of sight.
@@ -39,7 +39,7 @@ export function shown(text) {
 	return UNSEEN.test(value) ? marked(value, UNSEEN_ALL, false) : [value];
 }
 
-// The whole text, and nothing in it can be overlooked: for what a person is about to approve.
+// The whole text with everything visible, for what a person is about to approve.
 export const shownInFull = (text) => marked(String(text), UNSEEN_OR_GAPS, true);
 export const hidesSomething = (text) => UNSEEN.test(text) || GAPS.test(text);
 

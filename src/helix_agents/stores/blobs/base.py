@@ -85,7 +85,7 @@ class BlobStoreBase(BlobStore):
             if await self._finish(space, info, len(pieces)):
                 stored = (await self._heads(space, [digest]) or [info])[0]
                 return BlobRef(digest, stored.size, stored.media_type)
-        raise StoreUnavailable(f"The blobs of {space!r} were deleted again and again while one was stored: try again.")
+        raise StoreUnavailable(f"The blobs of {space!r} were deleted repeatedly while one was stored: try again.")
 
     async def get(self, space: str, digest: str, *, offset: int = 0, limit: int | None = None) -> bytes | None:
         _ensure_digest(digest)
@@ -105,7 +105,7 @@ class BlobStoreBase(BlobStore):
         if len(data) != end - offset:
             if not await self._heads(space, [digest]):
                 return None  # deleted while it was read
-            raise StoreCorrupt(f"Blob {digest} of {space!r} has lost a part of its bytes.")
+            raise StoreCorrupt(f"Blob {digest} of {space!r} is incomplete: some of its bytes are missing.")
         if end - offset == heads[0].size and f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
             raise StoreCorrupt(f"Blob {digest} of {space!r} is damaged: its bytes have another digest.")
         return data
@@ -161,7 +161,7 @@ class BlobStoreBase(BlobStore):
             self._ensure_size(len(data))
             return bytes(data)
         if not isinstance(data, AsyncIterator):
-            raise InvalidArgument(f"A blob is made of bytes, not of a {type(data).__name__}.")
+            raise InvalidArgument(f"A blob must be bytes, not {type(data).__name__}.")
         whole = bytearray()
         async for part in data:
             whole += part

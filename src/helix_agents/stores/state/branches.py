@@ -41,7 +41,7 @@ class _About(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def parts_at(self) -> tuple[int, int]:
-        """The position at which it diverges: later positions compare as greater."""
+        """Where the branch diverges from its parent; later positions compare as greater."""
         return self.number, self.kept
 
 
@@ -112,7 +112,7 @@ class BranchTree:
         for branch_id, state in way:
             row = self._rows[branch_id]
             if leaving.message_count < row.kept:
-                raise InvalidArgument(f"Branch {branch_id!r} parts after a message that is gone.")
+                raise InvalidArgument(f"Branch {branch_id!r} starts after a message that no longer exists.")
             current = self._active_at(row.parts_at)
             assert current is not None, "one branch of each fork is on the path"
             self._shelve(current, leaving)

@@ -1,7 +1,7 @@
-"""Leave a conversation for another branch and return to it: regenerate, edit and switch, on the verbs of a backend.
+"""Move between branches of a conversation (regenerate, edit, switch) by the verbs of a backend.
 
-`branches.py` decides what moves; here it is read, and written as one commit that carries the version it was computed
-from. A refusal means to read again, as for a restore.
+`branches.py` decides what moves; this module reads the data and writes one commit, guarded by the version it was
+computed from. If the commit is rejected, it reads again, as a restore does.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class BranchingStore(CheckpointingStore):
             each.message_count > point.message_count for each in (earlier or ([], 0))[0]
         ):
             raise InvalidArgument(
-                f"Checkpoint {point.checkpoint_id!r} does not fit {point.message_count} messages: give the first one "
-                "that counts as many."
+                f"Checkpoint {point.checkpoint_id!r} does not fit {point.message_count} messages: pass the first "
+                "checkpoint with that message count."
             )
         return row
 
@@ -156,7 +156,7 @@ class BranchingStore(CheckpointingStore):
                 change_run=checked_change(session_id, change_run, now),
             )
 
-        gone = InvalidArgument(f"Branch {branch_id!r} of session {session_id!r} parts after a message that is gone.")
+        gone = InvalidArgument(f"Branch {branch_id!r} of session {session_id!r} starts after a message that no longer exists.")
         return (await self._write_from_present(session_id, make, gone, expected_version, owner)).version
 
 

@@ -51,9 +51,9 @@ class KeyedLock:
         while not self.take_if_free(name):
             if looks * TURN.first_seconds >= TURN.within_seconds:
                 raise StoreUnavailable(
-                    f"Another request has used {name!r} with this store for {TURN.within_seconds:g} s, or was cut off. "
-                    "Make a store for each request: one in a module variable is shared by requests that "
-                    "cannot wait for each other.",
+                    f"Another request has used {name!r} with this store for {TURN.within_seconds:g} s, or was canceled. "
+                    "Create a store for each request: requests cannot wait for each other, so they must not share "
+                    "one in a module variable.",
                     nothing_written=True,
                 )
             looks += 1

@@ -255,8 +255,8 @@ class MergingStore(RunStore):
                     changes, warnings = _merged_into(custom_state, step.prepared.writes)
                 commit = msgspec.structs.replace(blank, promote=None if step_id is None else step.guard, custom=changes)
                 if commit.along is not None and commit.checkpoint is not None:
-                    told = commit.along.told(commit.checkpoint.checkpoint_id, warnings)
-                    commit = msgspec.structs.replace(commit, along=told)
+                    along = commit.along.with_announcement(commit.checkpoint.checkpoint_id, warnings)
+                    commit = msgspec.structs.replace(commit, along=along)
                 try:
                     try:
                         applied, _ = await self._apply(commit)

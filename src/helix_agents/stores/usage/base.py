@@ -201,7 +201,7 @@ def _checked(entry: UsageEntry | Mapping[str, Json], now: int) -> UsageEntry:
     for field in _NAMES:
         _id_or_none(field, getattr(made, field, None))
     if made.session_id in (made.parent_session_id, getattr(made, "sub_session_id", None)):
-        raise InvalidArgument(f"Usage entry {made.id!r} puts session {made.session_id!r} below itself.")
+        raise InvalidArgument(f"Usage entry {made.id!r} makes session {made.session_id!r} its own descendant.")
     if isinstance(made, TokensEntry) and made.total is None:
         made = msgspec.structs.replace(made, total=made.prompt + made.completion)
     return made if made.timestamp else msgspec.structs.replace(made, timestamp=now)

@@ -73,7 +73,7 @@ WHOLE_HEAD = object()
 
 
 class StreamChange:
-    """One attempt at one change: the commands to queue."""
+    """One attempt at a change: decides from the stream's head which commands to queue."""
 
     def __init__(self, link: Link, keys: StreamKeys, arguments: dict[str, Any], fields: dict[str, str]) -> None:
         self.commands: list[Command] = []

@@ -109,9 +109,9 @@ class RedisRecords(RedisReads):
         raise StoreUnavailable(f"Too many processes changed run {run_id!r} at once: try again.")
 
     async def _reread(self, change: RunChange | None) -> RunChange | None:
-        """Return the same change for a run whose other fields have changed since; None if the rejection stands.
+        """Reread the run and apply the change to it; None if status or lease differ, so that the rejection is final.
 
-        The guard compares the whole record, as text. The contract refuses only if status or lease differ.
+        The guard compares the whole record as text, but the contract rejects only another status or lease.
         """
         if change is None:
             return None

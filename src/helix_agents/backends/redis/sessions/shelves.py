@@ -43,7 +43,7 @@ class Content(msgspec.Struct, omit_defaults=True):
 
 
 class Shelf(msgspec.Struct):
-    """The end of a conversation after a checkpoint and some messages."""
+    """What a branch stores: everything after a checkpoint and a number of messages."""
 
     number: int
     kept: int
@@ -308,7 +308,7 @@ def _contents(
 
 
 def _narrowed(content: Content, touched: Content) -> Content:
-    """Return the part of the touched content that a part of the undo log touches."""
+    """Restrict content to what one part of the undo log touched."""
     if touched.whole:
         return content
     first = (content.start or 0) if not content.whole else 0

@@ -18,7 +18,7 @@ SELECT data FROM __agents_blob_pieces
 WHERE space = ?1 AND digest = ?2 AND number >= ?3 AND number < ?4 ORDER BY number;
 
 -- name: read_head
--- Return what is known of one blob.
+-- Return the metadata of one blob.
 SELECT digest, size, media_type, stored_at FROM __agents_blobs WHERE space = ?1 AND digest = ?2;
 
 -- name: read_page
@@ -27,13 +27,13 @@ SELECT digest, size, media_type, stored_at FROM __agents_blobs
 WHERE space = ?1 AND digest > ?2 ORDER BY digest LIMIT ?3;
 
 -- name: copy_pieces
--- Let another space have the pieces of a blob.
+-- Copy the pieces of a blob to another space.
 INSERT INTO __agents_blob_pieces (space, digest, number, data)
 SELECT ?2, digest, number, data FROM __agents_blob_pieces WHERE space = ?1 AND digest = ?3
 ON CONFLICT (space, digest, number) DO NOTHING;
 
 -- name: renew_head
--- Note that a blob was stored again.
+-- Renew the time at which a blob was stored.
 UPDATE __agents_blobs SET stored_at = ?3 WHERE space = ?1 AND digest = ?2 RETURNING digest;
 
 -- name: delete_head

@@ -1,4 +1,4 @@
--- What Postgres says differently from memory_queries.sql: JSON arrays and full-text search.
+-- What differs on Postgres from memory_queries.sql: JSON arrays and full-text search.
 
 -- name: get_memories
 -- The memories of an entity whose ids are in a JSON array.

@@ -1,5 +1,5 @@
 -- name: put_memory
--- Keep a memory in place of any with its id, and tell when that was first kept.
+-- Store a memory, replacing any with its id; return when that was first stored.
 INSERT INTO __agents_memories
     (entity_id, id, source, content, metadata, embedding, created_at, updated_at, scope, words)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
@@ -16,7 +16,7 @@ WHERE entity_id = ?1 AND id IN (SELECT value FROM json_each(?2));
 
 -- name: match_memories
 -- Id and words of the newest memories of an entity (and source, unless NULL) that the index finds. CROSS JOIN makes
--- SQLite ask the index once and first; left to itself it asks anew for every memory of the entity.
+-- SQLite query the index first and only once; by default it queries it for every memory of the entity.
 SELECT memories.id, memories.words
 FROM __agents_memories_index
 CROSS JOIN __agents_memories AS memories ON memories.memory_number = __agents_memories_index.rowid
@@ -45,11 +45,11 @@ LIMIT ?3 OFFSET ?4;
 SELECT COUNT(*) FROM __agents_memories WHERE entity_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR source = ?2);
 
 -- name: delete_memory
--- Forget one memory; a row comes back if there was one.
+-- Forget one memory; returns a row if there was one.
 DELETE FROM __agents_memories WHERE entity_id = ?1 AND id = ?2 RETURNING 1;
 
 -- name: delete_entity
--- Forget all memories of an entity (and source, unless NULL); a row comes back for each.
+-- Forget all memories of an entity (and source, unless NULL); returns a row for each.
 DELETE FROM __agents_memories WHERE entity_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR source = ?2) RETURNING 1;
 
 -- name: list_entities

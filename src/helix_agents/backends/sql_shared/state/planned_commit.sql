@@ -1,11 +1,11 @@
--- The statements of a planned commit, for a writer that holds the database and looks before it writes.
+-- The statements of a planned commit, for a writer that locks the database and reads before it writes.
 -- Everything is found by one index entry, and values are bound where queries.sql has to compute them in place.
--- A name with _rows does the same for any number of rows at once: :rows stands for as many as there are.
--- Parameters have no numbers: Python 3.12 up to 3.12.3 warns of each that has one, which takes longer than to bind it.
+-- A name with _rows does the same for any number of rows at once: :rows is replaced by that many.
+-- Parameters have no numbers: Python 3.12.0 to 3.12.3 warns about each numbered one, which takes longer than binding it.
 
 -- name: session
--- Where a session is, what it counts, what is staged for a step of it, whether it has no content but counters, its
--- identity, the fields that indexes hold. The first of place, step and session comes back.
+-- The position of a request, the session's counters, its staged rows for a step, whether it has only counters, its
+-- identity, its indexed fields. The parameters are position, step and session; the first is returned.
 SELECT ?, s.rowid, s.version, s.message_count, s.checkpoint_count, s.step_count, s.resume_count,
   s.owner_epoch, s.status,
   (SELECT group_concat(kind || char(31) || tool_call_id || char(31) || token, char(30)) FROM __agents_staging AS t
@@ -29,12 +29,12 @@ SELECT v.column1, s.rowid, s.version, s.message_count, s.checkpoint_count, s.ste
 FROM (VALUES :rows) AS v CROSS JOIN __agents_states AS s ON s.session_id = v.column3;
 
 -- name: source_rows
--- What a session counts that others copy.
+-- The counters of a session that is copied.
 SELECT v.column1, s.incarnation, s.version, s.message_count, s.checkpoint_count
 FROM (VALUES :rows) AS v CROSS JOIN __agents_states AS s ON s.session_id = v.column2;
 
 -- name: cells
--- The cells of a key from one slot to another. The first parameter comes back.
+-- The cells of a key from one slot to another. The first parameter is returned.
 SELECT ?, slot, value, since FROM __agents_custom_state
 WHERE session_id = ? AND key = ? AND slot >= ? AND slot <= ?;
 
@@ -60,7 +60,7 @@ SELECT v.column1, c.slot, c.value FROM (VALUES :rows) AS v CROSS JOIN __agents_c
     WHERE t.session_id = v.column2 AND t.key = v.column3 AND t.slot < '$' ORDER BY t.slot DESC LIMIT 1);
 
 -- name: discarded_rows
--- How much is staged for a step, or for all of them if it is NULL.
+-- The number of staged rows for a step, or for all steps if it is NULL.
 SELECT v.column1, COUNT(*) FROM (VALUES :rows) AS v CROSS JOIN __agents_staging AS t
   ON t.session_id = v.column2 AND (v.column3 IS NULL OR t.step_id = v.column3) GROUP BY v.column1;
 
@@ -100,7 +100,7 @@ UPDATE __agents_states SET updated_at = column1, version = column2, message_coun
 FROM (VALUES :rows) WHERE __agents_states.rowid = column8;
 
 -- name: describe
--- Store the other fields that no index holds.
+-- Store the other fields without an index.
 UPDATE __agents_states SET output = ?, error = ?, failure_reason = ?, pending_client_tool_calls = ?,
   completed_client_tool_calls = ?, suspension_context = ?, interrupt_context = ?
 WHERE rowid = ?;
@@ -113,7 +113,7 @@ UPDATE __agents_states SET output = column1, error = column2, failure_reason = c
 FROM (VALUES :rows) WHERE __agents_states.rowid = column8;
 
 -- name: relabel
--- Store the fields that indexes hold.
+-- Store the indexed fields.
 UPDATE __agents_states SET stream_id = ?, parent_session_id = ?, root_session_id = ?, status = ?, expires_at = ?,
   due_at = ?, tags = ?, metadata = ?
 WHERE rowid = ?;
@@ -133,7 +133,7 @@ UPDATE __agents_states SET status = ?, due_at = NULL WHERE rowid = ?;
 UPDATE __agents_states SET status = column1, due_at = NULL FROM (VALUES :rows) WHERE __agents_states.rowid = column2;
 
 -- name: unstage
--- Drop what was staged for the step.
+-- Drop the staged rows of the step.
 DELETE FROM __agents_staging WHERE session_id = ? AND step_id = ?;
 
 -- name: unstage_rows
@@ -141,14 +141,14 @@ DELETE FROM __agents_staging WHERE session_id = ? AND step_id = ?;
 DELETE FROM __agents_staging WHERE (session_id, step_id) IN (VALUES :rows);
 
 -- name: stage_rows
--- Keep what tool calls wrote; the same call again replaces.
+-- Stage what tool calls wrote; staging a call again replaces its row.
 INSERT INTO __agents_staging (session_id, step_id, kind, tool_call_id, position, writes, result, token, staged_at)
 VALUES :rows
 ON CONFLICT (session_id, step_id, kind, tool_call_id) DO UPDATE SET position = excluded.position,
   writes = excluded.writes, result = excluded.result, token = excluded.token, staged_at = excluded.staged_at;
 
 -- name: put_cell_rows
--- Give cells their texts.
+-- Store cells.
 INSERT INTO __agents_custom_state (session_id, key, slot, value, since) VALUES :rows
 ON CONFLICT (session_id, key, slot) DO UPDATE SET value = excluded.value, since = excluded.since;
 
@@ -157,7 +157,7 @@ ON CONFLICT (session_id, key, slot) DO UPDATE SET value = excluded.value, since 
 DELETE FROM __agents_custom_state WHERE (session_id, key, slot) IN (VALUES :rows);
 
 -- name: keep_cell_rows
--- Keep what cells held.
+-- Store the old texts of cells.
 INSERT INTO __agents_past (session_id, number, key, slot, value, since) VALUES :rows;
 
 -- name: insert_message_rows

@@ -1,10 +1,10 @@
--- What Postgres says differently from queries.sql: JSON has other functions, IS NOT is IS DISTINCT FROM, and indexes hold
--- what stands for a long name. Commits are not here: they are one function, `postgres/commit.sql`. Of the writes in
--- queries.sql only those are called that are said again here.
+-- What differs on Postgres from queries.sql: JSON has other functions, IS NOT is IS DISTINCT FROM, and indexes hold
+-- a short text for a long name. Commits are not here: they are one function, `postgres/commit.sql`. Of the writes in
+-- queries.sql, only those that are overridden here are used.
 -- OFFSET 0 keeps the planner from turning "look each of these up" into "read everything and compare".
 
 -- name: touch_for_ref
--- Move the session's time, if it has such a ref.
+-- Update the session's time if it has such a ref.
 UPDATE __agents_states SET updated_at = ?3 WHERE session_id = ?1 AND EXISTS (
   SELECT 1 FROM __agents_sub_session_refs WHERE session_id = ?1 AND sub_session_id = ?2);
 
@@ -21,7 +21,7 @@ RETURNING version;
 
 -- name: guard_session
 -- Undo the batch unless the session exists and has this incarnation (?2), version (?3) and owner epoch (?4), and an epoch
--- below the new one (?5). NULL: any. A statement before has locked the row.
+-- below the new one (?5). NULL: any. An earlier statement has locked the row.
 INSERT INTO __agents_guard (reason)
 SELECT CASE WHEN s.session_id IS NULL OR s.incarnation <> CAST(?2 AS TEXT) THEN 'missing'
   WHEN s.version <> CAST(?3 AS BIGINT) THEN 'version' ELSE 'epoch' END
@@ -30,14 +30,14 @@ WHERE s.session_id IS NULL OR s.incarnation <> CAST(?2 AS TEXT) OR s.version <> 
   OR s.owner_epoch <> CAST(?4 AS BIGINT) OR s.owner_epoch >= CAST(?5 AS BIGINT);
 
 -- name: read_cells
--- The texts of these cells (?2: [[key, slot], ...]) that are there.
+-- The texts of those of these cells (?2: [[key, slot], ...]) that exist.
 SELECT f.key, f.slot, f.value FROM json_array_elements(?2::json) AS g (cell), LATERAL (
   SELECT c.key, c.slot, c.value FROM __agents_custom_state AS c WHERE c.session_id = ?1
   AND c.key = (g.cell->>0) AND c.slot = (g.cell->>1) OFFSET 0) AS f;
 
 -- name: read_session_as_one
 -- A session with its flag, and all cells as one text with chr(31) and chr(30) in between, the items of a list in order.
--- chr(29) is in what stands for a long name.
+-- chr(29) marks the short text of a long name.
 SELECT s.session_id, s.agent_type, s.stream_id, s.parent_session_id, s.root_session_id, s.step_count, s.status,
   s.output, s.error, s.failure_reason, s.pending_client_tool_calls, s.completed_client_tool_calls,
   s.suspension_context, s.interrupt_context, s.expires_at, s.user_id, s.tags, s.metadata, s.version, s.resume_count,
@@ -76,11 +76,11 @@ SELECT s.message_count, (SELECT string_agg(p.message, chr(30)) FROM (
 FROM __agents_states AS s WHERE s.session_id = ?1;
 
 -- name: label_place
--- What stands in the table of labels for the label asked for.
+-- The short text of a label in the table of labels.
 __agents_index_text(?);
 
 -- name: update_run
--- Change what is given of a run, if its status is one of ?2 and incarnation and owner epoch of its session are ?12 and ?13
+-- Change the given fields of a run, if its status is one of ?2 and incarnation and owner epoch of its session are ?12 and ?13
 -- (NULL: any). The session is locked, so that a claim that is about to commit is seen.
 UPDATE __agents_runs SET status = COALESCE(?3, status), step_count = COALESCE(?4, step_count),
   error = COALESCE(?5, error), output = COALESCE(?6, output), completed_at = COALESCE(?7, completed_at),
@@ -93,7 +93,7 @@ WHERE run_id = ?1 AND status = ANY (ARRAY(SELECT json_array_elements_text(?2::js
 RETURNING 1;
 
 -- name: delete_session_tree
--- Remove every trace of a session and of all below it; how many sessions that were. With incarnation and owner epoch (?2,
+-- Remove every trace of a session and its descendants; return how many sessions. With incarnation and owner epoch (?2,
 -- ?3; NULL: any): only if the session has them.
 SELECT __agents_delete_tree(?1, ?2, ?3);
 

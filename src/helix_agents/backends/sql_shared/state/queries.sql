@@ -1,5 +1,5 @@
 -- Every statement of the state store. Parameters are ?1, ?2, ...; lists travel as one JSON text.
--- "The present number" is how many checkpoints a session had when the batch began: statements that run after the
+-- "The current number" is how many checkpoints a session had when the batch started: statements that run after the
 -- session row was updated by a commit with a checkpoint subtract that one again.
 
 -- name: guard_session
@@ -13,7 +13,7 @@ WHERE s.session_id IS NULL OR s.incarnation <> CAST(?2 AS TEXT) OR s.version <> 
   OR s.owner_epoch <> CAST(?4 AS BIGINT) OR s.owner_epoch >= CAST(?5 AS BIGINT);
 
 -- name: guard_identity
--- Undo the batch unless the session has this incarnation (?2) and time of creation (?3; NULL: any), agent and user.
+-- Undo the batch unless the session has this incarnation (?2), time of creation (?3; NULL: any), agent and user.
 INSERT INTO __agents_guard (reason)
 SELECT 'identity' FROM __agents_states WHERE session_id = ?1 AND (
   incarnation <> ?2 OR created_at <> ?3 OR agent_type <> ?4 OR user_id IS NOT ?5);
@@ -70,7 +70,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?
 RETURNING version, message_count, step_count, resume_count;
 
 -- name: update_session
--- Store the fields that no index holds; move version, message count and checkpoint count.
+-- Store the fields without an index; update version, message count and checkpoint count.
 UPDATE __agents_states SET updated_at = ?2, version = version + ?3, message_count = message_count + ?4,
   checkpoint_count = checkpoint_count + ?5, step_count = ?6, resume_count = ?7, output = ?8, error = ?9,
   failure_reason = ?10, pending_client_tool_calls = ?11, completed_client_tool_calls = ?12,
@@ -79,21 +79,21 @@ WHERE session_id = ?1
 RETURNING version, message_count, step_count, resume_count;
 
 -- name: relabel_session
--- Store the fields that indexes hold, but only if one differs: an index entry rewritten is a page written.
+-- Store the indexed fields, but only if one differs: each rewritten index entry is a written page.
 UPDATE __agents_states SET stream_id = ?2, parent_session_id = ?3, root_session_id = ?4, status = ?5, expires_at = ?6,
   due_at = ?7, tags = ?8, metadata = ?9
 WHERE session_id = ?1 AND (stream_id <> ?2 OR parent_session_id IS NOT ?3 OR root_session_id IS NOT ?4
   OR status <> ?5 OR expires_at IS NOT ?6 OR due_at IS NOT ?7 OR tags <> ?8 OR metadata <> ?9);
 
 -- name: touch_session
--- Move the session's counters and its time.
+-- Update the session's counters and its time.
 UPDATE __agents_states SET updated_at = ?2, version = version + ?3, message_count = message_count + ?4,
   step_count = step_count + ?5, resume_count = resume_count + ?6, owner_epoch = COALESCE(?7, owner_epoch)
 WHERE session_id = ?1
 RETURNING version, message_count, step_count, resume_count;
 
 -- name: touch_for_ref
--- Move the session's time, if it has such a ref.
+-- Update the session's time if it has such a ref.
 UPDATE __agents_states SET updated_at = ?3 WHERE session_id = ?1 AND EXISTS (
   SELECT 1 FROM __agents_sub_session_refs WHERE session_id = ?1 AND sub_session_id = ?2);
 
@@ -128,19 +128,19 @@ SELECT ?1, s.message_count - ?3 + j.key, j.value, ?4
 FROM json_each(?2) AS j, __agents_states AS s WHERE s.session_id = ?1;
 
 -- name: count_cut_messages
--- How many messages lie behind the first ?2.
+-- How many messages follow the first ?2.
 SELECT CASE WHEN message_count > ?2 THEN message_count - ?2 ELSE 0 END FROM __agents_states WHERE session_id = ?1;
 
 -- name: cut_messages
--- Drop the messages behind the first ?2.
+-- Drop the messages after the first ?2.
 DELETE FROM __agents_messages WHERE session_id = ?1 AND sequence >= ?2;
 
 -- name: recount_messages
--- Tell the session row that messages were cut.
+-- Update the session row after messages were dropped.
 UPDATE __agents_states SET message_count = ?2 WHERE session_id = ?1 AND message_count > ?2;
 
 -- name: recount_checkpoints
--- Tell the checkpoints that counted more than ?2 messages that there are no more. They are the last ones.
+-- Lower the count of checkpoints that counted more than ?2 messages. They are the last ones.
 UPDATE __agents_checkpoints SET message_count = ?2 WHERE session_id = ?1 AND number > COALESCE((
   SELECT number FROM __agents_checkpoints WHERE session_id = ?1 AND message_count <= ?2
   ORDER BY number DESC LIMIT 1), 0);
@@ -150,7 +150,7 @@ UPDATE __agents_checkpoints SET message_count = ?2 WHERE session_id = ?1 AND num
 SELECT message FROM __agents_messages WHERE session_id = ?1 AND sequence >= ?2 ORDER BY sequence LIMIT ?3;
 
 -- name: read_last_messages
--- At most ?3 messages, beginning ?2 before the end.
+-- At most ?3 messages, starting ?2 before the end.
 SELECT m.message FROM __agents_messages AS m, __agents_states AS s
 WHERE s.session_id = ?1 AND m.session_id = ?1 AND m.sequence >= s.message_count - ?2
 ORDER BY m.sequence LIMIT ?3;
@@ -160,7 +160,7 @@ ORDER BY m.sequence LIMIT ?3;
 SELECT message_count FROM __agents_states WHERE session_id = ?1;
 
 -- name: keep_keys
--- Copy to the past what a checkpoint has seen under the keys ?2 and what is not as ?3 ([[key, slot, text], ...]) says.
+-- Copy to the past the cells under the keys ?2 that a checkpoint needs and that differ from ?3 ([[key, slot, text], ...]).
 INSERT INTO __agents_past (session_id, number, key, slot, value, since)
 SELECT c.session_id, s.checkpoint_count - ?4 + 1, c.key, c.slot, c.value, c.since
 FROM __agents_states AS s CROSS JOIN __agents_custom_state AS c
@@ -169,13 +169,13 @@ WHERE s.session_id = ?1 AND c.session_id = ?1 AND c.key IN (SELECT value FROM js
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?3));
 
 -- name: drop_keys
--- Remove what is under the keys ?2 and not as ?3 ([[key, slot, text], ...]) says.
+-- Remove the cells under the keys ?2 that differ from ?3 ([[key, slot, text], ...]).
 DELETE FROM __agents_custom_state WHERE session_id = ?1 AND key IN (SELECT value FROM json_each(?2))
   AND (key, slot, value) NOT IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?3));
 
 -- name: keep_all
--- Copy to the past what a checkpoint has seen and what is not as ?2 ([[key, slot, text], ...]) says.
+-- Copy to the past the cells that a checkpoint needs and that differ from ?2 ([[key, slot, text], ...]).
 INSERT INTO __agents_past (session_id, number, key, slot, value, since)
 SELECT c.session_id, s.checkpoint_count - ?3 + 1, c.key, c.slot, c.value, c.since
 FROM __agents_states AS s CROSS JOIN __agents_custom_state AS c
@@ -184,12 +184,12 @@ WHERE s.session_id = ?1 AND c.session_id = ?1 AND c.since < s.checkpoint_count -
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?2));
 
 -- name: drop_all
--- Remove what is not as ?2 ([[key, slot, text], ...]) says.
+-- Remove the cells that differ from ?2 ([[key, slot, text], ...]).
 DELETE FROM __agents_custom_state WHERE session_id = ?1 AND (key, slot, value) NOT IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?2));
 
 -- name: keep_cells
--- Copy to the past those of these cells (?2: [[key, slot, new text or null], ...]) that a checkpoint has seen and that
+-- Copy to the past those of these cells (?2: [[key, slot, new text or null], ...]) that a checkpoint needs and that
 -- are about to change.
 INSERT INTO __agents_past (session_id, number, key, slot, value, since)
 SELECT c.session_id, s.checkpoint_count - ?3 + 1, c.key, c.slot, c.value, c.since
@@ -199,12 +199,12 @@ WHERE s.session_id = ?1 AND c.session_id = ?1 AND c.key = json_extract(j.value, 
   AND c.since < s.checkpoint_count - ?3;
 
 -- name: drop_cells
--- Remove these cells (?2: [[key, slot, null], ...]) from the present.
+-- Remove these cells (?2: [[key, slot, null], ...]).
 DELETE FROM __agents_custom_state WHERE session_id = ?1 AND (key, slot) IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?2));
 
 -- name: put_cells
--- Make these cells (?2: [[key, slot, text], ...]) hold these texts from now on.
+-- Set these cells (?2: [[key, slot, text], ...]).
 INSERT INTO __agents_custom_state AS c (session_id, key, slot, value, since)
 SELECT ?1, json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'),
   s.checkpoint_count - ?3
@@ -213,7 +213,7 @@ ON CONFLICT (session_id, key, slot) DO UPDATE SET value = excluded.value, since 
 WHERE c.value <> excluded.value;
 
 -- name: begin_cells
--- Begin those of these cells (?2: [[key, slot, text], ...]) that are not there; the others hold their texts already.
+-- Insert the missing ones of these cells (?2: [[key, slot, text], ...]); the others already hold their texts.
 INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
 SELECT ?1, json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]'), json_extract(j.value, '$[2]'),
   s.checkpoint_count - ?3
@@ -221,7 +221,7 @@ FROM json_each(?2) AS j, __agents_states AS s WHERE s.session_id = ?1
 ON CONFLICT (session_id, key, slot) DO NOTHING;
 
 -- name: append_items
--- Begin further items (?3: [text, ...]) of the list under key ?2.
+-- Append items (?3: [text, ...]) to the list under key ?2.
 INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
 SELECT ?1, ?2, printf('#%010d', j.key + COALESCE((
     SELECT CAST(substr(slot, 2) AS BIGINT) + 1 FROM __agents_custom_state
@@ -230,7 +230,7 @@ SELECT ?1, ?2, printf('#%010d', j.key + COALESCE((
 FROM json_each(?3) AS j, __agents_states AS s WHERE s.session_id = ?1;
 
 -- name: read_cells
--- The texts of these cells (?2: [[key, slot], ...]) that are there.
+-- The texts of those of these cells (?2: [[key, slot], ...]) that exist.
 SELECT key, slot, value FROM __agents_custom_state WHERE session_id = ?1 AND (key, slot) IN (
   SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?2));
 
@@ -240,7 +240,7 @@ SELECT key, slot, value FROM __agents_custom_state WHERE session_id = ?1 ORDER B
 
 -- name: read_custom_state_at
 -- All cells as of a checkpoint (?2, made at ?3; NULL: the last one), the items of a list in order.
--- The parts of `__agents_history` by themselves: with a number that has to be found first, SQLite would read all of the view.
+-- The parts of `__agents_history`, written out: with a number from a subquery, SQLite would read the whole view.
 WITH at (number) AS (SELECT CASE WHEN CAST(?2 AS TEXT) IS NULL
   THEN (SELECT MAX(number) FROM __agents_checkpoints WHERE session_id = ?1)
   ELSE (SELECT number FROM __agents_checkpoints WHERE created_at = ?3 AND session_id = ?1 AND checkpoint_id = ?2) END)
@@ -253,55 +253,55 @@ WHERE p.session_id = ?1 AND p.number > at.number AND json_extract(j.value, '$[3]
 ORDER BY 1, 2;
 
 -- name: rewind_new_cells
--- Remove the cells that are there since after a checkpoint.
+-- Remove the cells that were written after a checkpoint.
 DELETE FROM __agents_custom_state WHERE session_id = ?1 AND since >= ?2;
 
 -- name: rewind_old_cells
--- Begin again the cells that a checkpoint has seen and that have changed or gone since.
+-- Restore the cells of a checkpoint that have changed or disappeared since.
 INSERT INTO __agents_custom_state (session_id, key, slot, value, since)
 SELECT ?1, key, slot, value, since FROM __agents_history WHERE session_id = ?1 AND number > ?2 AND since < ?2;
 
 -- name: rewind_past
--- Forget what was overwritten after a checkpoint; the rest of it goes with the checkpoints that hold it.
+-- Remove the cells that were overwritten after a checkpoint; those stored in checkpoints go with them.
 DELETE FROM __agents_past WHERE session_id = ?1 AND number > ?2;
 
 -- name: rewind_checkpoints
--- Remove the checkpoints behind one.
+-- Remove the checkpoints after one.
 DELETE FROM __agents_checkpoints WHERE session_id = ?1 AND number > ?2;
 
 -- name: rewind_session
--- Tell the session row how many checkpoints are left.
+-- Store in the session row how many checkpoints are left.
 UPDATE __agents_states SET checkpoint_count = ?2 WHERE session_id = ?1;
 
 -- name: shelve_messages
--- Put the messages behind the first ?3 on the shelf ?2.
+-- Move the messages after the first ?3 to the shelf ?2.
 UPDATE __agents_messages SET session_id = ?2 WHERE session_id = ?1 AND sequence >= ?3;
 
 -- name: shelve_cells
--- Put the cells that are there since after a checkpoint on the shelf ?2.
+-- Move the cells that were written after a checkpoint to the shelf ?2.
 UPDATE __agents_custom_state SET session_id = ?2 WHERE session_id = ?1 AND since >= ?3;
 
 -- name: shelve_past
--- Put what was overwritten after a checkpoint on the shelf ?2.
+-- Move the cells that were overwritten after a checkpoint to the shelf ?2.
 UPDATE __agents_past SET session_id = ?2 WHERE session_id = ?1 AND number > ?3;
 
 -- name: shelve_checkpoints
--- Put the checkpoints behind one on the shelf ?2.
+-- Move the checkpoints after one to the shelf ?2.
 UPDATE __agents_checkpoints SET session_id = ?2 WHERE session_id = ?1 AND number > ?3;
 
 -- name: shelve_fork
--- Put a copy of that checkpoint on the shelf ?2 as well: it may count messages that are going to the shelf.
+-- Also copy that checkpoint to the shelf ?2: it may count messages that move to the shelf.
 INSERT INTO __agents_checkpoints (session_id, number, checkpoint_id, step_id, step_count, stream_sequence, kind,
   message_count, status, version, state, created_at, overwritten)
 SELECT ?2, number, checkpoint_id, step_id, step_count, stream_sequence, kind, message_count, status, version, state,
   created_at, overwritten FROM __agents_checkpoints WHERE session_id = ?1 AND number = ?3;
 
 -- name: shelve_staging
--- Put all that is staged on the shelf ?2.
+-- Move all staged rows to the shelf ?2.
 UPDATE __agents_staging SET session_id = ?2 WHERE session_id = ?1;
 
 -- name: unshelve_old_cells
--- Remove the cells that changed or went after the checkpoint, on the way that is on the shelf ?2.
+-- Remove the cells that changed or disappeared after the checkpoint on the branch of the shelf ?2.
 DELETE FROM __agents_custom_state WHERE session_id = ?1 AND (key, slot) IN (
   SELECT key, slot FROM __agents_history WHERE session_id = ?2 AND number > ?3 AND since < ?3);
 
@@ -310,7 +310,7 @@ DELETE FROM __agents_custom_state WHERE session_id = ?1 AND (key, slot) IN (
 DELETE FROM __agents_checkpoints WHERE session_id = ?1 AND number = ?2;
 
 -- name: move_rows
--- Bring back the rows of one table (named in place of __agents_moved) that are on the shelf ?2.
+-- Restore the rows of one table (named in place of __agents_moved) that are on the shelf ?2.
 UPDATE __agents_moved SET session_id = ?1 WHERE session_id = ?2;
 
 -- name: drop_rows
@@ -318,52 +318,52 @@ UPDATE __agents_moved SET session_id = ?1 WHERE session_id = ?2;
 DELETE FROM __agents_moved WHERE session_id = ?1;
 
 -- name: recount_session
--- Tell the session row how many messages and checkpoints it has after a move.
+-- Store in the session row how many messages and checkpoints it has after a move.
 UPDATE __agents_states SET
   message_count = COALESCE((SELECT MAX(sequence) + 1 FROM __agents_messages WHERE session_id = ?1), 0),
   checkpoint_count = COALESCE((SELECT MAX(number) FROM __agents_checkpoints WHERE session_id = ?1), 0)
 WHERE session_id = ?1;
 
 -- name: put_branch
--- Store what is to be known about a branch; its state (?5) only if it is given.
+-- Store the record of a branch; its state (?5) only if given.
 INSERT INTO __agents_branches (session_id, branch_id, shelf, about, state) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (session_id, branch_id) DO UPDATE SET about = excluded.about,
   state = COALESCE(excluded.state, __agents_branches.state);
 
 -- name: drop_branch
--- Forget a branch.
+-- Delete a branch's record.
 DELETE FROM __agents_branches WHERE session_id = ?1 AND branch_id = ?2;
 
 -- name: read_branches
--- What is known about the branches of a session.
+-- The records of a session's branches.
 SELECT branch_id, about FROM __agents_branches WHERE session_id = ?1;
 
 -- name: read_branch_state
--- The session's fields as they were when a branch was put aside.
+-- The session's fields when a branch was left.
 SELECT state FROM __agents_branches WHERE session_id = ?1 AND branch_id = ?2;
 
 -- name: stage
--- Keep what one tool call wrote; the same call again replaces.
+-- Stage what one tool call wrote; staging the call again replaces its row.
 INSERT INTO __agents_staging (session_id, step_id, kind, tool_call_id, position, writes, result, token, staged_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
 ON CONFLICT (session_id, step_id, kind, tool_call_id) DO UPDATE SET position = excluded.position,
   writes = excluded.writes, result = excluded.result, token = excluded.token, staged_at = excluded.staged_at;
 
 -- name: read_staged
--- What is staged for a step.
+-- The staged rows of a step.
 SELECT kind, tool_call_id, position, writes, result, token, staged_at FROM __agents_staging
 WHERE session_id = ?1 AND step_id = ?2;
 
 -- name: discard_step
--- Drop what is staged for a step.
+-- Drop the staged rows of a step.
 DELETE FROM __agents_staging WHERE session_id = ?1 AND step_id = ?2 RETURNING 1;
 
 -- name: unstage_step
--- Drop what was staged for a step and has been promoted; the count is not needed.
+-- Drop the promoted rows of a step; the count is not needed.
 DELETE FROM __agents_staging WHERE session_id = ?1 AND step_id = ?2;
 
 -- name: discard_all
--- Drop all that is staged.
+-- Drop all staged rows.
 DELETE FROM __agents_staging WHERE session_id = ?1 RETURNING 1;
 
 -- name: insert_checkpoint
@@ -374,7 +374,7 @@ SELECT ?1, checkpoint_count, ?2, ?3, ?4, ?5, ?6, message_count, status, version,
 FROM __agents_states WHERE session_id = ?1;
 
 -- name: place_checkpoint
--- Note where in the stream ?3 a new checkpoint is: ?4 chunks before the end of what the same batch has appended.
+-- Store a new checkpoint's position in the stream ?3: ?4 chunks before the end of what the same batch has appended.
 UPDATE __agents_checkpoints
 SET stream_sequence = (SELECT latest_sequence FROM __agents_streams WHERE stream_id = ?3) - ?4
 WHERE session_id = ?1 AND checkpoint_id = ?2
@@ -411,7 +411,7 @@ FROM (SELECT 1 AS one) AS o LEFT JOIN __agents_runs AS r ON r.session_id = ?1 AN
 RETURNING turn;
 
 -- name: update_run
--- Change what is given of a run, if its status is one of ?2 and incarnation and owner epoch of its session are ?12 and ?13
+-- Change the given fields of a run, if its status is one of ?2 and incarnation and owner epoch of its session are ?12 and ?13
 -- (NULL: any).
 UPDATE __agents_runs SET status = COALESCE(?3, status), step_count = COALESCE(?4, step_count),
   error = COALESCE(?5, error), output = COALESCE(?6, output), completed_at = COALESCE(?7, completed_at),
@@ -433,7 +433,7 @@ SELECT run_id, session_id, turn, status, step_count, start_sequence, started_at,
   lease_until, details FROM __agents_runs WHERE session_id = ?1 ORDER BY position DESC LIMIT ?2;
 
 -- name: put_ref
--- Note a child session; one that is known is replaced and keeps its place.
+-- Store a ref to a child session; a known one is replaced and keeps its position.
 INSERT INTO __agents_sub_session_refs (session_id, sub_session_id, position, agent_type, parent_tool_call_id, status,
   mode, name, remote_json, started_at, completed_at)
 SELECT ?1, ?2, COALESCE((SELECT MAX(position) FROM __agents_sub_session_refs WHERE session_id = ?1), 0) + 1,
@@ -444,27 +444,27 @@ ON CONFLICT (session_id, sub_session_id) DO UPDATE SET agent_type = excluded.age
   completed_at = excluded.completed_at;
 
 -- name: read_refs
--- The child sessions noted, in the order in which they were.
+-- The refs to child sessions, in the order in which they were added.
 SELECT sub_session_id, agent_type, parent_tool_call_id, status, mode, name, remote_json, started_at, completed_at
 FROM __agents_sub_session_refs WHERE session_id = ?1 ORDER BY position;
 
 -- name: read_ref
--- One child session noted.
+-- One ref to a child session.
 SELECT sub_session_id, agent_type, parent_tool_call_id, status, mode, name, remote_json, started_at, completed_at
 FROM __agents_sub_session_refs WHERE session_id = ?1 AND sub_session_id = ?2;
 
 -- name: set_flag
--- Raise the interrupt flag.
+-- Set the interrupt flag.
 INSERT INTO __agents_interrupt_flags (session_id, reason, run_id, timestamp, abort) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (session_id) DO UPDATE SET reason = excluded.reason, run_id = excluded.run_id,
   timestamp = excluded.timestamp, abort = excluded.abort;
 
 -- name: clear_flag
--- Take the interrupt flag away.
+-- Clear the interrupt flag.
 DELETE FROM __agents_interrupt_flags WHERE session_id = ?1;
 
 -- name: read_flag
--- The interrupt flag, on a row that is there if the session is.
+-- The interrupt flag; one row if the session exists.
 SELECT f.timestamp, f.reason, f.run_id, f.abort FROM __agents_states AS s
 LEFT JOIN __agents_interrupt_flags AS f ON f.session_id = s.session_id WHERE s.session_id = ?1;
 
@@ -500,19 +500,19 @@ SELECT ?1, key, slot, value, 0 FROM __agents_custom_state WHERE session_id = ?2 
 UNION ALL SELECT ?1, key, slot, value, 0 FROM __agents_history WHERE session_id = ?2 AND number > ?3 AND since < ?3;
 
 -- name: fork_recount
--- Tell the new session how many messages it was given.
+-- Store in the new session how many messages were copied.
 UPDATE __agents_states SET message_count = (SELECT COUNT(*) FROM __agents_messages WHERE session_id = ?1)
 WHERE session_id = ?1;
 
 -- name: delete_tree
--- Remove the rows of one table (named in place of __agents_doomed) of a session and of all below it, shelves included.
+-- Remove the rows of one table (named in place of __agents_doomed) of a session and its descendants, including shelves.
 WITH RECURSIVE tree (session_id) AS (SELECT session_id FROM __agents_states WHERE session_id = ?1 UNION
   SELECT s.session_id FROM __agents_states AS s JOIN tree ON s.parent_session_id = tree.session_id)
 DELETE FROM __agents_doomed WHERE session_id IN (SELECT session_id FROM tree UNION ALL
   SELECT b.shelf FROM __agents_branches AS b JOIN tree ON b.session_id = tree.session_id);
 
 -- name: delete_tree_refs
--- Remove the refs by which others know a session and those below it; what is remote is not ours.
+-- Remove the refs of others to a session and its descendants; remote refs are not ours.
 WITH RECURSIVE tree (session_id) AS (SELECT session_id FROM __agents_states WHERE session_id = ?1 UNION
   SELECT s.session_id FROM __agents_states AS s JOIN tree ON s.parent_session_id = tree.session_id)
 DELETE FROM __agents_sub_session_refs
@@ -527,7 +527,7 @@ __agents_states;
 __agents_session_labels;
 
 -- name: label_place
--- What stands in that table for the label asked for.
+-- The stored form of a label in that table.
 ?;
 
 -- name: refs_table
@@ -539,7 +539,7 @@ __agents_sub_session_refs;
 IN (SELECT value FROM json_each(?));
 
 -- name: branches_table
--- The name of the branches' table, for those who look for orphans.
+-- The name of the branches' table, for the search for orphans.
 __agents_branches;
 
 -- name: runs_table

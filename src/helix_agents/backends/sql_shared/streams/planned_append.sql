@@ -1,7 +1,7 @@
--- The statements of an append on a database that can be looked at inside a transaction.
+-- The statements of an append, for databases with interactive transactions.
 
 -- name: advance_if_welcome
--- Take the next ?2 sequences, unless the batch is a repeated one or the stream takes none from this owner. ?3 longest
+-- Take the next ?2 sequences, unless the batch is a repeat or the stream accepts none from this owner. ?3 longest
 -- text, ?4 now, ?5 expired_before, ?6 fence, ?7 producer, ?8 its number of the last chunk.
 UPDATE __agents_streams
 SET latest_sequence = latest_sequence + ?2,

@@ -1,4 +1,4 @@
--- What Postgres says differently from stream_queries.sql.
+-- What differs on Postgres from stream_queries.sql.
 
 -- name: insert_chunks
 -- The texts of the JSON array ?5, the first of them ?2 below the latest sequence. ?3 their step, ?4 now.
@@ -58,7 +58,7 @@ DELETE FROM __agents_stream_chunks
 WHERE stream_id IN (SELECT stream_id FROM __agents_streams WHERE stream_id = ?1 AND updated_at <= ?2);
 
 -- name: keep_newest
--- Raise the floor so that ?2 chunks are kept. Without holes that is arithmetic, with holes the index is walked.
+-- Raise the floor so that ?2 chunks are retained: by arithmetic if there are no holes, otherwise by walking the index.
 UPDATE __agents_streams
 SET floor = CASE
     WHEN latest_sequence - floor = total_chunks THEN latest_sequence - ?2
@@ -97,7 +97,7 @@ WHERE stream_id = ?1 AND (
 RETURNING floor, trimmed_to;
 
 -- name: trim_chunks
--- Remove the rows that the floor hides.
+-- Remove the rows below the floor.
 DELETE FROM __agents_stream_chunks
 WHERE stream_id = ?1 AND sequence <= (SELECT floor FROM __agents_streams WHERE stream_id = ?1);
 
@@ -111,7 +111,7 @@ WHERE stream_id = ?1 AND step > ?2 AND sequence > (SELECT floor FROM __agents_st
 DELETE FROM __agents_stream_chunks WHERE stream_id = ?1 AND step > ?2;
 
 -- name: recount
--- Count the kept chunks anew.
+-- Recount the retained chunks.
 UPDATE __agents_streams
 SET total_chunks = (
   SELECT COUNT(*) FROM __agents_stream_chunks c

@@ -1,5 +1,5 @@
 -- Every statement of streams. In all of them ?1 is the stream. A stream that was last written at `expired_before` or
--- earlier counts as missing. `fence` is that of the caller, or NULL: a row with a larger one is left alone.
+-- earlier counts as missing. `fence` is that of the caller, or NULL: a row with a larger one is not changed.
 
 -- name: head
 -- The row of a living stream with the sequence of its first kept chunk. ?2 expired_before.
@@ -18,9 +18,9 @@ FROM __agents_streams s
 WHERE s.stream_id = ?1 AND s.updated_at > ?2;
 
 -- name: small_chunks
--- The rows with the kept chunks after ?2: at most ?3 of them, and so few that they stay below ?4 characters even if all
--- are as large as the largest of the stream, and what the last row has beyond that. Nothing, if that would be fewer
--- than 256. A page ends so many sequences behind its first chunk, so that no more rows are opened than it needs.
+-- The rows with the retained chunks after ?2: at most ?3 chunks, few enough to stay below ?4 characters even if all
+-- are as large as the stream's largest, plus the rest of the last row. Nothing if that would be fewer
+-- than 256. A page ends that many sequences after its first chunk, so that no more rows are read than needed.
 WITH start (at, room) AS (
   SELECT CASE WHEN floor > ?2 THEN floor ELSE ?2 END,
     CASE WHEN ?4 / largest_chunk < ?3 THEN ?4 / largest_chunk ELSE ?3 END
@@ -88,7 +88,7 @@ SET status = 'active', final_output = NULL, error = NULL, revision = revision + 
 WHERE stream_id = ?1 AND updated_at <= ?2 AND fence <= COALESCE(CAST(?4 AS BIGINT), fence);
 
 -- name: raise_fence
--- Note that an owner with the fence ?2 has come.
+-- Raise the fence to ?2, that of a new owner.
 UPDATE __agents_streams SET fence = ?2 WHERE stream_id = ?1 AND fence < ?2;
 
 -- name: create
@@ -127,7 +127,7 @@ INSERT INTO __agents_guard (reason)
 SELECT 'producer' FROM __agents_stream_producers WHERE stream_id = ?1 AND producer_id = ?2 AND counter >= ?3;
 
 -- name: refuse_inactive
--- Undo the batch if the stream takes no chunks, or none from this owner. ?2 expired_before, ?3 fence.
+-- Undo the batch if the stream accepts no chunks, or none from this owner. ?2 expired_before, ?3 fence.
 INSERT INTO __agents_guard (reason)
 SELECT 'stream' WHERE NOT EXISTS (
   SELECT 1 FROM __agents_streams
@@ -161,7 +161,7 @@ DO UPDATE SET counter = excluded.counter, sequence = excluded.sequence, updated_
 SELECT sequence FROM __agents_stream_producers WHERE stream_id = ?1 AND producer_id = ?2;
 
 -- name: keep_newest
--- Raise the floor so that ?2 chunks are kept. Without holes that is arithmetic, with holes the rows are added up from
+-- Raise the floor so that ?2 chunks are retained: by arithmetic if there are no holes, otherwise by adding up rows from
 -- the newest on.
 UPDATE __agents_streams
 SET floor = CASE
@@ -209,13 +209,13 @@ WHERE stream_id = ?1 AND (
 RETURNING floor, trimmed_to;
 
 -- name: trim_chunks
--- Remove the rows that the floor hides; one that it cuts in two stays until the rest of it goes.
+-- Remove the rows below the floor; a row that is partly below it stays.
 DELETE FROM __agents_stream_segments
 WHERE stream_id = ?1 AND first_sequence <= (SELECT floor FROM __agents_streams WHERE stream_id = ?1)
   AND last_sequence <= (SELECT floor FROM __agents_streams WHERE stream_id = ?1);
 
 -- name: trimmed
--- Note how far the rows are removed.
+-- Store up to where rows have been removed.
 UPDATE __agents_streams SET trimmed_to = floor WHERE stream_id = ?1;
 
 -- name: set_status
@@ -247,7 +247,7 @@ WHERE s.stream_id = ?1 AND g.stream_id = ?1 AND g.step > ?2 AND g.last_sequence 
 DELETE FROM __agents_stream_segments WHERE stream_id = ?1 AND step > ?2;
 
 -- name: recount
--- Count the kept chunks anew.
+-- Recount the retained chunks.
 UPDATE __agents_streams
 SET total_chunks = (
   SELECT COALESCE(SUM(g.last_sequence - MAX(g.first_sequence - 1, __agents_streams.floor)), 0)
@@ -257,7 +257,7 @@ SET total_chunks = (
 WHERE stream_id = ?1;
 
 -- name: clear
--- A stream as new, except for its counter.
+-- Reset a stream, except for its counter.
 UPDATE __agents_streams
 SET status = 'active', final_output = NULL, error = NULL, floor = 0, trimmed_to = 0
 WHERE stream_id = ?1;
@@ -280,7 +280,7 @@ SELECT 'stream' FROM __agents_streams WHERE stream_id = ?1;
 DELETE FROM __agents_stream_segments WHERE stream_id = ?1;
 
 -- name: delete_producers
--- All that is remembered of producers of the stream.
+-- The positions of all producers of the stream.
 DELETE FROM __agents_stream_producers WHERE stream_id = ?1;
 
 -- name: expired

@@ -1,7 +1,7 @@
--- What Postgres says differently from usage_queries.sql: a tree begins with an id in the order of its table.
+-- What differs on Postgres from usage_queries.sql: a tree starts with an id in the collation of its table.
 
 -- name: tree_sums
--- The sums of a session and all below it by kind and name. UNION keeps each session once and ends circles.
+-- The sums of a session and its descendants by kind and name. UNION keeps each session once and ends cycles.
 WITH RECURSIVE tree (session_id) AS (
     SELECT CAST(?1 AS TEXT) COLLATE "C"
     UNION
@@ -16,7 +16,7 @@ WHERE session_id IN (SELECT session_id FROM tree)
 GROUP BY kind, name;
 
 -- name: delete_tree
--- Remove the entries of a session and of all below it; a row comes back for each.
+-- Remove the entries of a session and its descendants; returns a row for each.
 WITH RECURSIVE tree (session_id) AS (
     SELECT CAST(?1 AS TEXT) COLLATE "C"
     UNION
@@ -26,7 +26,7 @@ WITH RECURSIVE tree (session_id) AS (
 DELETE FROM __agents_usage WHERE session_id IN (SELECT session_id FROM tree) RETURNING 1;
 
 -- name: delete_tree_links
--- Forget where a session and all below it belong. Links from one of them lead to another of them, so this is all.
+-- Remove the links of a session and its descendants. Links from one of them lead to another of them, so none remain.
 WITH RECURSIVE tree (session_id) AS (
     SELECT CAST(?1 AS TEXT) COLLATE "C"
     UNION

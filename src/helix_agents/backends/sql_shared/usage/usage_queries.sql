@@ -1,5 +1,5 @@
 -- name: insert_entry
--- Keep an entry unless its session has that id; a row comes back if it was new.
+-- Store an entry unless its session has that id; returns a row if it was new.
 INSERT INTO __agents_usage (
     session_id, id, kind, name, run_id, step_count, source, timestamp, parent_session_id, sub_session_id,
     prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, amount_whole, amount_real,
@@ -10,21 +10,21 @@ ON CONFLICT (session_id, id) DO NOTHING
 RETURNING 1;
 
 -- name: link_to_parent
--- Put an entry's session below the parent that the kept entry names.
+-- Make an entry's session a child of the parent that the stored entry names.
 INSERT INTO __agents_usage_links (parent_session_id, sub_session_id)
 SELECT parent_session_id, session_id FROM __agents_usage
 WHERE session_id = ?1 AND id = ?2 AND parent_session_id IS NOT NULL
 ON CONFLICT (parent_session_id, sub_session_id) DO NOTHING;
 
 -- name: link_to_child
--- Put the child that the kept entry names below the entry's session.
+-- Make the child that the stored entry names a child of the entry's session.
 INSERT INTO __agents_usage_links (parent_session_id, sub_session_id)
 SELECT session_id, sub_session_id FROM __agents_usage
 WHERE session_id = ?1 AND id = ?2 AND sub_session_id IS NOT NULL
 ON CONFLICT (parent_session_id, sub_session_id) DO NOTHING;
 
 -- name: select_entries
--- The entries that fit, newest first. The code puts `filter_` conditions in place of {filters}.
+-- The matching entries, newest first. The code puts `filter_` conditions in place of {filters}.
 SELECT session_id, id, kind, name, run_id, step_count, source, timestamp, parent_session_id, sub_session_id,
     prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, amount_whole, amount_real,
     incarnation
@@ -34,11 +34,11 @@ ORDER BY timestamp DESC, session_id DESC, id DESC
 LIMIT ?1 OFFSET ?2;
 
 -- name: count_entries
--- How many entries fit.
+-- The number of matching entries.
 SELECT COUNT(*) FROM __agents_usage WHERE {filters};
 
 -- name: session_entries
--- All entries that fit, oldest first; meant for one session.
+-- All matching entries, oldest first; meant for one session.
 SELECT session_id, id, kind, name, run_id, step_count, source, timestamp, parent_session_id, sub_session_id,
     prompt, completion, reasoning, cached, cache_written, total, duration_ms, success, amount_whole, amount_real,
     incarnation
@@ -83,7 +83,7 @@ WHERE session_id = ?1
 GROUP BY kind, name;
 
 -- name: tree_sums
--- The sums of a session and all below it by kind and name. UNION keeps each session once and ends circles.
+-- The sums of a session and its descendants by kind and name. UNION keeps each session once and ends cycles.
 WITH RECURSIVE tree (session_id) AS (
     SELECT CAST(?1 AS TEXT)
     UNION
@@ -98,15 +98,15 @@ WHERE session_id IN (SELECT session_id FROM tree)
 GROUP BY kind, name;
 
 -- name: delete_session
--- Remove the entries of one session; a row comes back for each.
+-- Remove the entries of one session; returns a row for each.
 DELETE FROM __agents_usage WHERE session_id = ?1 RETURNING 1;
 
 -- name: delete_life
--- Remove the entries of one session that have this incarnation or none; a row comes back for each.
+-- Remove the entries of one session that have this incarnation or none; returns a row for each.
 DELETE FROM __agents_usage WHERE session_id = ?1 AND (incarnation = ?2 OR incarnation IS NULL) RETURNING 1;
 
 -- name: delete_tree
--- Remove the entries of a session and of all below it; a row comes back for each.
+-- Remove the entries of a session and its descendants; returns a row for each.
 WITH RECURSIVE tree (session_id) AS (
     SELECT CAST(?1 AS TEXT)
     UNION
@@ -116,7 +116,7 @@ WITH RECURSIVE tree (session_id) AS (
 DELETE FROM __agents_usage WHERE session_id IN (SELECT session_id FROM tree) RETURNING 1;
 
 -- name: delete_tree_links
--- Forget where a session and all below it belong. Links from one of them lead to another of them, so this is all.
+-- Remove the links of a session and its descendants. Links from one of them lead to another of them, so none remain.
 WITH RECURSIVE tree (session_id) AS (
     SELECT CAST(?1 AS TEXT)
     UNION

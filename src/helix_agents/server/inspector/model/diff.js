@@ -2,7 +2,7 @@
 //
 // A node is {key, mark, value, before, children, counts}; mark is "same", "added", "removed" or "changed".
 
-// A key as a part of a JSON pointer.
+// Escapes a key as a JSON pointer token.
 export const pointerTo = (key) => `/${String(key).replaceAll("~", "~0").replaceAll("/", "~1")}`;
 
 const isBranch = (value) => value !== null && typeof value === "object";

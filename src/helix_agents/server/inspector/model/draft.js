@@ -1,10 +1,10 @@
-// The open step: what chunks say before their step is committed. Pure; feed it chunks in order, read `steps`.
+// The open step, built from the chunks of a step that is not committed yet. Pure; feed it chunks in order, read `steps`.
 //
 // A step is {step, agent, text, thinking, thoughtAt, calls: Map(id -> call), firstAt, lastAt, done}. A call is
-// {id, name, input, inputText, state, result, error, startedAt, endedAt, ask, child}. A child is a draft of its own.
+// {id, name, input, inputText, state, result, error, startedAt, endedAt, ask, child}. A child is another draft.
 
 export class Draft {
-	// `children`: the sub-sessions that are known already; their calls may have begun before the first chunk here.
+	// `children`: known sub-sessions, whose calls may have started before the first chunk read here.
 	constructor(children = []) {
 		this.children = children;
 		this.steps = [];
@@ -42,7 +42,7 @@ export class Draft {
 		return call;
 	}
 
-	// All calls, those of sub-agents too.
+	// All calls, including those of sub-agents.
 	* calls() {
 		for (const step of this.steps) {
 			for (const call of step.calls.values()) {

@@ -1,4 +1,4 @@
-// All kept chunks of a session as spans on a time axis and as lines for the Chunks panel. Pure; memory is bounded.
+// All retained chunks of a session as spans on a time axis and as lines for the Chunks panel. Pure; memory is bounded.
 
 const MOST_LINES = 20_000;
 const MOST_CHARACTERS = 32_000_000;
@@ -102,7 +102,7 @@ export class History {
 		this.#begin(chunk, now);
 	}
 
-	// The step that was at work: its chunks may be gone already.
+	// The step in progress, whose chunks may have been dropped by retention.
 	#openStep() {
 		const last = this.steps.at(-1);
 		return last ? last.step + Number(last.committed) : undefined;

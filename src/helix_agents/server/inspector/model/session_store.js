@@ -1,8 +1,8 @@
-// One session as this page knows it. Frames go in, views are notified by topic; data flows one way.
+// One session as this page knows it. Frames come in, views are notified by topic; data flows one way.
 //
-// The stored conversation comes from snapshots, the open step from chunks behind the snapshot's sequence. After each
-// commit a new snapshot brings the rest of the messages and says which chunks it covers. Nothing is drawn twice, because
-// snapshots are read one after another and a step that is stored is never drawn from chunks (`openSteps`).
+// The stored conversation comes from snapshots, the open step from the chunks after the snapshot's sequence. After each
+// commit a new snapshot adds the new messages and states which chunks it covers. Nothing is drawn twice, because
+// snapshots are read one after another and a stored step is never drawn from chunks (`openSteps`).
 
 import { applyPatch } from "../../client.js";
 import { follow, get, path, query } from "../api.js";
@@ -72,8 +72,8 @@ export class SessionStore {
 		this.#readPast();
 	}
 
-	// Work that no code waits for: a view that was left stops it, a server that is away is asked again, anything else is
-	// shown as the state of the link.
+	// Starts work without awaiting it: leaving the view stops it, an unreachable server is retried, any other error is
+	// shown as the state of the connection.
 	#quietly(work) {
 		work.catch((error) => {
 			if (error.name === "AbortError") return;
@@ -96,18 +96,18 @@ export class SessionStore {
 		this.#follower?.retryNow();
 	}
 
-	// Reads everything again: after a restore, a rewind, or when the stream and we no longer agree.
+	// Reads everything again: after a restore, a rewind, or when the stream and this page no longer agree.
 	reload() {
 		this.#quietly(this.#sync("all").then(() => this.#readAround()));
 	}
 
-	// Reads what is new: a commit happened, or a person answered.
+	// Reads what is new after a commit or an answer.
 	refresh() {
 		this.#quietly(this.#sync("rest"));
 	}
 
-	// One snapshot at a time: two answers to the same question would bring the same messages twice. What is asked for
-	// meanwhile is read afterwards, once; what could not be read stays wanted.
+	// One snapshot at a time: two concurrent responses would add the same messages twice. A request that arrives
+	// during a read causes one more read; a failed read stays requested.
 	#sync(what) {
 		if (what && this.#wanted !== "all") this.#wanted = what;
 		this.#syncing ??= this.#work().finally(() => { this.#syncing = null; });
@@ -152,7 +152,7 @@ export class SessionStore {
 		return this.#around();
 	}
 
-	// Takes a snapshot over, and again the chunks behind it.
+	// Applies a snapshot, then again the chunks after it.
 	#adopt(found) {
 		this.session = found.session;
 		this.state = found.session.custom_state ?? {};
@@ -188,7 +188,7 @@ export class SessionStore {
 		await this.#readUsage();
 	}
 
-	// Checkpoints come newest first and in pages; here they lie oldest first, each with a name.
+	// Checkpoints arrive newest first and in pages; here they are oldest first, each with a name.
 	#keep({ items, total }) {
 		const known = new Map([...this.checkpoints, ...items].map((each) => [each.checkpoint_id, each]));
 		this.checkpoints = [...known.values()].sort((a, b) => a.created_at - b.created_at || a.version - b.version);
@@ -207,7 +207,7 @@ export class SessionStore {
 		this.#tell("checkpoints");
 	}
 
-	// Puts the messages before the first one in front of it. Everybody who asks meanwhile waits for the same answer.
+	// Loads earlier messages and prepends them. Concurrent callers share one request.
 	loadEarlier(limit = WINDOW) {
 		const { story } = this;
 		this.#earlier ??= (async () => {
@@ -243,7 +243,7 @@ export class SessionStore {
 			handle: (frame) => this.#frame(frame),
 			tell: (state, wait) => {
 				if (state.code === "stream_truncated") return this.reload();
-				// What could not be read while the server was away.
+				// Retry the reads that failed while the server was unreachable.
 				if (state === "live" && this.#stream === "lost") this.refresh();
 				this.#stream = state;
 				return this.#linked(state, wait);
@@ -272,7 +272,7 @@ export class SessionStore {
 		this.sequence = sequence;
 		this.#tell("history");
 		if (STARTS_OVER.has(chunk.type) && !chunk.sub_session_id) {
-			// The marker stays in the stream, behind the last commit: it comes again after the reload.
+			// The marker follows the last commit in the stream, so the reload reads it again.
 			if (sequence <= this.#startedOver) return undefined;
 			this.#startedOver = sequence;
 			return this.reload();
@@ -291,7 +291,7 @@ export class SessionStore {
 		this.#tell("state");
 	}
 
-	// A patch that does not fit is left out: the next commit brings the whole state.
+	// Skip a patch that does not apply: the next commit brings the whole state.
 	#apply(patches) {
 		try {
 			const touched = [];
@@ -300,7 +300,7 @@ export class SessionStore {
 		} catch { return []; }
 	}
 
-	// The chunks from before the snapshot, for timeline and chunk list; the live ones wait until these are in.
+	// Loads the chunks before the snapshot, for timeline and chunk list; live chunks wait until these are loaded.
 	#readPast() {
 		const whole = new History();
 		const until = this.sequence;
@@ -334,13 +334,13 @@ export class SessionStore {
 		return begin(Math.max(0, until - PAST));
 	}
 
-	// The steps that are not stored yet. The stream may bring a stored one again, after a crash or from its beginning.
+	// The steps that are not stored yet. After a crash or a replay the stream may repeat a stored one.
 	get openSteps() {
 		const stored = this.session.step_count + (this.story.endsOpen ? 1 : 0);
 		return this.draft.steps.filter(({ step }) => !(step <= stored));
 	}
 
-	// The questions to people, each with its call. What is stored counts; chunks tell of newer ones.
+	// The questions to people, each with its call: the stored ones, then newer ones from chunks.
 	get waiting() {
 		const stored = this.session?.pending_client_tool_calls ?? {};
 		const asks = new Map();
@@ -352,7 +352,7 @@ export class SessionStore {
 		return [...asks.values()];
 	}
 
-	// The questions of the sub-agent below a call.
+	// The questions of the sub-agent that a call started.
 	waitingBelow(callId) {
 		const ids = Object.values(this.session.suspended_awaiting_children ?? {}).filter((wait) => wait.parent_tool_call_id === callId).flatMap((wait) => wait.tool_call_ids);
 		return this.waiting.filter((each) => ids.includes(each.tool_call_id));

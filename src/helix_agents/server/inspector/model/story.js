@@ -1,5 +1,5 @@
-// The stored conversation as what is drawn: speakers, and the calls of a step in one box with their results. Pure.
-// It holds the messages from `first` up to `count`; earlier ones may be put in front.
+// The stored conversation as entries to draw: one per speaker, with a step's calls and results in one box. Pure.
+// It holds the messages from `first` up to `count`; earlier ones may be prepended.
 
 import { parseJson, writeJson } from "../json.js";
 
@@ -28,7 +28,7 @@ export class Story {
 		this.count += messages.length;
 	}
 
-	// What a commit brought is of its step, until its checkpoint says so.
+	// Assume that a commit's messages belong to its step until the checkpoint confirms it.
 	tell(step, at) {
 		const last = this.items.at(-1);
 		if (last?.role === "assistant" && last.step === null) Object.assign(last, { step, at });
@@ -45,7 +45,7 @@ export class Story {
 		return earlier?.id ?? (this.first ? undefined : null);
 	}
 
-	// Whether the last answer waits for results: a step that was put aside is stored before it is committed.
+	// Whether the last reply still lacks results: a suspended step is stored before it is committed.
 	get endsOpen() {
 		return [...(this.items.at(-1)?.calls.values() ?? [])].some((call) => call.state === "asked");
 	}
@@ -70,7 +70,7 @@ export class Story {
 		return item;
 	}
 
-	// A result may be known before its call, which lies further up.
+	// A result may be loaded before its call, which is further up.
 	#settle(message) {
 		const id = message.tool_call_id;
 		const call = this.#open.get(id);
@@ -81,7 +81,7 @@ export class Story {
 		return Object.assign(call, resultOf(message), { ask: undefined });
 	}
 
-	// Messages carry no time of their own: the commit that stored them has one. `ordered`: by message count; `isWhole`:
+	// Messages have no timestamp; their commit has one. `ordered`: by message count; `isWhole`:
 	// nothing is missing before its first.
 	place(ordered, isWhole) {
 		let next = 0;
@@ -91,7 +91,7 @@ export class Story {
 			const found = ordered[next];
 			if (!found) break;
 			if (next === 0 && !isWhole) continue;
-			// A step that was put aside has a checkpoint too, with the count of the step before it.
+			// A suspended step also has a checkpoint, with the message count of the step before it.
 			const step = item.role === "assistant" ? Math.max(found.step_count, last + 1) : found.step_count;
 			if (item.role === "assistant") last = step;
 			item.changed ||= item.step !== step || item.at !== found.created_at;

@@ -37,7 +37,7 @@ export function columns(list, { name, label = brief }) {
 	return s("svg.chart", { role: "img", label: `${name}: ${list.map((each) => `${each.label} ${label(total(each))}`).join(", ")}` }, grid(most, label), bars);
 }
 
-// A line that adds up; `limit` is drawn across.
+// A cumulative line; `limit` is a horizontal line.
 export function running(list, { name, label, limit }) {
 	let sum = 0;
 	const points = list.map((each) => (sum += each.value));

@@ -1,4 +1,4 @@
-// The dock below the state: a slider over the checkpoints, what to compare with, fork and restore.
+// The dock below the state: a slider over the checkpoints, a comparison, fork and restore.
 
 import { showText } from "../dialogs.js";
 import { button, choices, h, put, redraw, s } from "../dom.js";
@@ -8,7 +8,7 @@ const FEW = 12;
 const PAGE = 64 * 1024;
 const DIGESTS = ["model", "options", "instructions", "tools", "agent"];
 
-// What the model was asked before this step, and what of it is new since the step before.
+// The model request of this step, with what is new since the previous step.
 function asked(here, earlier) {
 	if (!here?.request) return null;
 	const then = earlier.findLast((each) => each.request)?.request;
@@ -37,7 +37,7 @@ export class CheckpointDock {
 		this.#compare.addEventListener("change", () => acts.compare(this.#compare.value));
 	}
 
-	// The slider itself stays where it is: a person may be dragging it.
+	// Do not move the slider: a person may be dragging it.
 	draw({ place, before, other }) {
 		const list = this.#store.checkpoints;
 		const here = list[place];

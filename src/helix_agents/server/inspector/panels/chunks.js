@@ -1,4 +1,4 @@
-// Chunks: every kept chunk in order; deltas in a row are one line. A line shows its JSON below the list.
+// Chunks: every retained chunk in order; consecutive deltas share a line. The selected line's JSON is below the list.
 
 import { button, copyButton, eachFrame, h, put } from "../dom.js";
 import { blank } from "../parts/blank.js";
@@ -27,7 +27,7 @@ export function chunksPanel(store) {
 	function line(each) {
 		const first = store.history.lines[0]?.at ?? each.at;
 		const marks = /^stream_/.test(each.type) ? "mark" : /request$/.test(each.type) ? "asking" : each.type === "step_committed" ? "rule" : "";
-		const node = h("div", { class: `row ${marks}`, role: "option", "aria-selected": String(each.sequence === selected) }, h("span", each.sequence), h("span", duration(each.at - first)), h("span", each.type), h("span", { dir: "ltr" }, each.who && h("span.dim", `${short(each.who.split("/").at(-1), 20)}: `), shown(each.chunk ? (each.told ??= told(each)) : told(each))));
+		const node = h("div", { class: `row ${marks}`, role: "option", "aria-selected": String(each.sequence === selected) }, h("span", each.sequence), h("span", duration(each.at - first)), h("span", each.type), h("span", { dir: "ltr" }, each.who && h("span.dim", `${short(each.who.split("/").at(-1), 20)}: `), shown(each.chunk ? (each.summary ??= summaryOf(each)) : summaryOf(each))));
 		node.addEventListener("click", () => choose(each));
 		return node;
 	}
@@ -65,7 +65,7 @@ export function chunksPanel(store) {
 	return { node, follow() { follow = !follow; draw(); }, json: () => json(lines.map((each) => each.chunk ?? each), 2), stop: () => redraw.stop() };
 }
 
-function told(each) {
+function summaryOf(each) {
 	const { chunk } = each;
 	if (!chunk) return each.count > 1 ? `${each.count} chunks, ${json(short(each.text, 80))}` : json(short(each.text, 100));
 	switch (each.type) {

@@ -63,7 +63,7 @@ class StatePanel {
 		return place < 0 ? this.#store.checkpoints.length : place;
 	}
 
-	// What is now differs from the last commit while a step is open; at rest it is that commit, so the one before counts.
+	// With an open step, compare with the last commit; otherwise the state is that commit, so compare with the one before.
 	#previous(place) {
 		const { checkpoints, isPatched } = this.#store;
 		return checkpoints[place - (place === checkpoints.length && !isPatched ? 2 : 1)];

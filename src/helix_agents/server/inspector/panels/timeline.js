@@ -43,7 +43,7 @@ class TimelinePanel {
 		clearTimeout(this.#ticking);
 	}
 
-	// The latest turn is followed into the next one; an earlier one stays.
+	// If the latest turn is selected, select a new one when it starts; keep an earlier selection.
 	#chooseTurn(turn) {
 		this.#chosenTurn = turn === this.#store.history.turns().at(-1) ? null : turn;
 		this.#selected = null;
@@ -83,7 +83,7 @@ class TimelinePanel {
 		return put(this.#chart, this.#store.historyIsWhole ? blank("Nothing to draw yet", "Steps appear here once the run has begun, as long as the stream keeps its chunks.") : h("div.skel", h("span.sk.l"), h("span.sk.m")));
 	}
 
-	// A stream begins anew with each turn; the runs know which one it is.
+	// Each turn restarts the stream; the runs tell which turn it is.
 	#nameOf(turn) {
 		const { run } = this.#store.history.workers.find((worker) => worker.turn === turn);
 		return this.#store.turnOf(run) || turn;

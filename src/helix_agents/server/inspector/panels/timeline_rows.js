@@ -1,5 +1,5 @@
-// What the timeline draws: the axis, the lane of workers, and a row for each step and each of its calls. Pure but for
-// the elements; `scaleOf` says which moment lies where.
+// What the timeline draws: the axis, the lane of workers, and a row for each step and each of its calls. Pure except for
+// the elements; `scaleOf` maps times to positions.
 
 import { h, s } from "../dom.js";
 import { glyph } from "../status.js";
@@ -15,14 +15,14 @@ const waits = (steps) => steps.some((step) => step.spans.some((span) => span.sta
 export function scaleOf({ steps, workers, history, live, isWhole, isLatest }) {
 	const from = Math.min(...(isWhole ? workers.map((each) => each.from) : []), ...steps.map((each) => each.from));
 	const rest = Math.max(history.lastAt, from);
-	// A question may wait for days: its bar is open at the end instead of pressing everything else flat.
+	// A question may wait for days: its bar is open-ended, so that it does not squeeze everything else.
 	const patience = waits(steps) ? Math.min(Date.now(), rest + (rest - from) * 0.3) : 0;
 	const to = Math.max(from + 100, live ? Date.now() : patience, isLatest ? history.lastAt : 0, ...steps.map((each) => each.to ?? 0), ...workers.map((each) => each.to ?? 0));
 	const share = (a, b) => (b - Math.max(a, from)) / (to - from);
 	return { from, to, live, share, x: (moment) => `${Math.max(0, 100 * share(from, moment))}%`, width: (a, b) => `${Math.max(0.3, 100 * share(a, b))}%`, cuts: history.cuts.filter((each) => each.from >= from) };
 }
 
-// `usage`: what the step spent; `choose` gets what a row stands for.
+// `usage`: the step's usage; `choose` gets the item that a row represents.
 export function stepRows(group, scale, { usage, selectedKey, choose }) {
 	const end = group.to ?? scale.to;
 	const make = (look) => row({ ...look, selectedKey, choose }, scale);
@@ -40,7 +40,7 @@ function row({ kind, label, bars, time, tokens, cost, target, selectedKey, choos
 		h("span", label), track(bars, scale), h("span.r", duration(time)), h("span.r.tok", tokens === undefined ? "" : brief(tokens)), h("span.r.cost", money(cost)));
 }
 
-// A step that was begun twice is one group; a call that was begun twice is one row with two bars.
+// A step that started twice is one group; a call that started twice is one row with two bars.
 export function groups(steps) {
 	const found = new Map();
 	for (const step of steps) {

@@ -1,4 +1,4 @@
-// A tree of state: one line a value, marks in the gutter, branches drawn when they are unfolded.
+// A tree of state: one line per value, marks in the gutter, subtrees drawn when unfolded.
 
 import { showText } from "../dialogs.js";
 import { button, h, icon, redraw } from "../dom.js";
@@ -50,7 +50,7 @@ export function tree(options) {
 	function linesOf(each, pointer, depth) {
 		const all = unfold(each);
 		const changed = all.filter((child) => child.mark !== "same" || child.touched);
-		// A long list shows what changed in it first, wherever that is.
+		// A long list starts with its changed items, wherever they are.
 		const isLong = all.length > PAGE && changed.length > 0 && !shownPages.has(pointer);
 		const wanted = options.onlyChanges || isLong ? changed : all;
 		const limit = shownPages.get(pointer) ?? PAGE;

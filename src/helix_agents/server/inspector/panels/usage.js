@@ -1,4 +1,4 @@
-// Usage: tokens, tools and cost, by step and over the tree.
+// Usage: tokens, tools and cost, by step and for the session tree.
 
 import { eachFrame, h, put } from "../dom.js";
 import { blank, skeleton } from "../parts/blank.js";

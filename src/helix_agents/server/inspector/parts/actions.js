@@ -1,4 +1,4 @@
-// What a person can do to a session. Each action reports its failure through `tell`, where it was asked for.
+// What a person can do to a session. Each action reports a failure through `tell`, next to its button.
 
 import { patch, path, post, remove } from "../api.js";
 import { confirm, prompt } from "../dialogs.js";

@@ -1,6 +1,6 @@
 // The arguments of a call that a person decides about: to read, to edit one by one, to edit as JSON.
 //
-// An editor has a `node`, `value()`, `changes()` (how many arguments differ from what was asked) and `isValid()`.
+// An editor has a `node`, `value()`, `changes()` (how many arguments differ from the requested ones) and `isValid()`.
 
 import { button, h, put } from "../dom.js";
 import { parseJson } from "../json.js";
@@ -21,7 +21,7 @@ export function reading(input) {
 	return { node: h("div.form", all.length ? all.map(argument) : h("p.dim", "No arguments.")), value: () => input, changes: () => 0, isValid: () => true };
 }
 
-// One field for each argument; one that was edited says what it was, and a preview shows what a field cannot.
+// One field for each argument. An edited one shows its old value; a preview shows what a field cannot.
 export function fields(input, changed) {
 	const values = new Map(Object.entries(input ?? {}));
 	const node = h("div.form");
@@ -40,7 +40,7 @@ function field(name, before, set) {
 	const box = h(isLong(start) ? "textarea" : "input", { class: "field", rows: isLong(start) ? String(Math.min(12, linesOf(start) + 1)) : undefined, value: start, label: name, dir: "ltr" });
 	const was = h("p.was", { hidden: true }, "was ", h("s", shownInFull(start)), " ", button("Undo", () => { box.value = start; read(); }, { kind: "quiet tiny linkish" }));
 	const preview = h("pre.value.preview", { dir: "ltr" });
-	// A field changes some texts by itself (line ends, for example): what was not edited stays as it was.
+	// A field normalizes some texts (line ends, for example), so an unedited argument keeps its original value.
 	const untouched = box.value;
 	const draw = (text) => { preview.hidden = !hidesSomething(text); put(preview, shownInFull(text)); };
 	const read = () => {

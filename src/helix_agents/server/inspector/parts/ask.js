@@ -1,5 +1,5 @@
 // A question to a person: approve, approve with changes, reject, answer for a client tool, or say whether a call
-// that was cut off took effect. The only amber box.
+// that was interrupted took effect. The only amber box.
 
 import { path, post } from "../api.js";
 import { button, h, icon, put, say } from "../dom.js";
@@ -8,7 +8,7 @@ import { asJson, fields, reading } from "./arguments.js";
 
 const MODES = [["Read", reading], ["Edit", fields], ["JSON", asJson]];
 
-// What makes a question this one and no other: a session that was deleted and made again may use the same call ids.
+// Identifies a question: a session that was deleted and recreated may reuse call ids.
 export const questionKey = (each) => each.approval_id ?? json([each.session_id, each.tool_call_id, each.input]);
 
 export function ask(question, { sessionId, answered = () => {} }) {
@@ -51,7 +51,7 @@ function asked(text) {
 	try { return JSON.parse(text); } catch { return text; }
 }
 
-// A call that was cut off: whether it took effect. No shortcut keys: a habit must not let a payment run again.
+// An interrupted call: whether it took effect. No shortcut keys: a reflex must not repeat a payment.
 function askOutcome(question, { sessionId, answered }) {
 	const failure = h("p.failure", { role: "alert", hidden: true });
 	const result = h("input.field.grow", { placeholder: "Result, if it happened; or why nobody knows", label: "Result" });
@@ -82,7 +82,7 @@ function askOutcome(question, { sessionId, answered }) {
 	return node;
 }
 
-// One editor at a time; another mode starts from what was asked.
+// One editor at a time; another mode starts from the requested arguments.
 function switchable(input, modes, changed) {
 	const node = h("div");
 	const group = h("div.switch", { role: "group", label: "How arguments are shown", hidden: modes.length < 2 });

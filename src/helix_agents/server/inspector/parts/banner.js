@@ -1,4 +1,4 @@
-// The bar above a session: what went wrong just now, or that the connection is lost.
+// The bar above a session: the latest error, or that the connection is lost.
 
 import { button, h, put } from "../dom.js";
 import { go, link } from "../router.js";
@@ -13,7 +13,7 @@ export class Banner {
 		this.node = h("div.banner", { role: "status", hidden: true });
 	}
 
-	// Without buttons it goes away by itself.
+	// Without buttons it disappears after a while.
 	show(text, actions = []) {
 		clearTimeout(this.#timer);
 		this.node.hidden = false;

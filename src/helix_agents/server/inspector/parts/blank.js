@@ -1,4 +1,4 @@
-// What is drawn where there is nothing: empty, broken, loading.
+// Placeholders: empty, broken, loading.
 
 import { button, copyButton, h, icon, put } from "../dom.js";
 import { json, shown } from "../text.js";

@@ -1,4 +1,4 @@
-// The box for the next message. While a turn is at work it says why sending waits.
+// The box for the next message. During a turn it says why sending has to wait.
 
 import { path, post } from "../api.js";
 import { button, h, put, say } from "../dom.js";

@@ -1,4 +1,4 @@
-// The conversation: stored entries in pages, the open part behind them, a button when something new is below.
+// The conversation: stored entries in pages, the open part after them, a button when something new is below.
 
 import { button, eachFrame, h, put } from "../dom.js";
 import { isLive } from "../status.js";
@@ -111,7 +111,7 @@ class Conversation {
 		if (history.cuts.length !== this.#cuts) { this.#cuts = history.cuts.length; this.#drawAll(); }
 	}
 
-	// Both halves in one frame: a step that goes from the open ones to the stored ones is never in both or in neither.
+	// Draw both halves in one frame: a step that has just been stored must never be in both or in neither.
 	// While a person writes an answer, what they see stays until they are done.
 	#drawNow() {
 		this.#tail.keep(() => {
@@ -128,12 +128,12 @@ class Conversation {
 		const { story, history } = this.#store;
 		const items = withCuts(story.endsOpen ? story.items.slice(0, -1) : story.items, history.cuts);
 		if (this.#known !== null) this.#tail.tellNew(story.count - this.#known);
-		// A scroller at its very top does not hold its place when something is put in front.
+		// A scroller at its very top loses its position when something is prepended.
 		if (story.first < this.#first && !this.#tail.scroller.scrollTop) this.#tail.scroller.scrollTop = 1;
 		this.#earlier.hidden = !story.first;
 		put(this.#earlier, button(plural(story.first, "earlier message"), () => this.#store.loadEarlier(), { kind: "quiet tiny" }));
 		this.#pages.set(items);
-		// What was an open step a moment ago must not be gone until its page is seen.
+		// A step that was open until now must stay visible until its page is drawn.
 		if (this.#known !== story.count) this.#pages.reveal(items.at(-1));
 		if (this.#known === null && story.count) this.toEnd();
 		if (story.first !== this.#first || this.#known === null) this.#watch();
@@ -142,7 +142,7 @@ class Conversation {
 	}
 }
 
-// Crashes lie between the entries that were stored before and after them.
+// Crashes are drawn between the entries that were stored before and after them.
 function withCuts(items, cuts) {
 	if (!cuts.length) return items;
 	const mark = (each, place) => Object.assign(each, { kind: "cut", place });

@@ -11,7 +11,7 @@ import { box, gist, io } from "./value.js";
 const CALL_STATE = { asked: "active", running: "active", done: "completed", failed: "failed", waiting: "suspended_client_tool" };
 const LONG_TEXT = 20_000;
 const MOST_STORIES = 50;
-// What the reader has unfolded or folded by hand: entries are drawn anew while they grow and when they come into sight.
+// What the reader has folded or unfolded, since entries are redrawn while they grow and when they become visible.
 const folds = new Map();
 
 function fold(kind, key, summary, fill, { open = false } = {}) {
@@ -88,7 +88,7 @@ function child(each, context) {
 	return node;
 }
 
-// The entry around it may be drawn anew often: what is known is drawn at once, and asked for again with a new status.
+// The enclosing entry is redrawn often: draw what is known immediately, and load again when the status changes.
 const stories = new Map();
 
 async function stored(body, id, agent, status) {

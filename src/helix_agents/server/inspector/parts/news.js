@@ -1,4 +1,4 @@
-// What screen readers hear of a session: its status, questions and that a person answered, never single pieces of text.
+// Screen reader announcements about a session: its status, questions and answers, never fragments of text.
 
 import { h } from "../dom.js";
 import { word } from "../status.js";

@@ -1,4 +1,4 @@
-// The end of a conversation, which is not stored yet or not answered: the open step, its questions, why a run stopped.
+// The end of a conversation that is not stored or not answered yet: the open step, its questions, why a run stopped.
 
 import { h, put, redraw } from "../dom.js";
 import { isLive } from "../status.js";
@@ -20,7 +20,7 @@ export class OpenPart {
 		this.node = h("div.open");
 	}
 
-	// What entries need to know to be drawn.
+	// The context that entries need to be drawn.
 	get context() {
 		const store = this.#store;
 		const { edit, again, switchTo } = this.#actions;
@@ -28,7 +28,7 @@ export class OpenPart {
 		return { rewrite: ways, agent: store.session.agent_type, sessionId: store.id, question: (each) => this.#question(each), below: (id) => store.waitingBelow(id), times: store.history.calls, usage: store.usageByStep };
 	}
 
-	// A person writes an answer to a question that still waits.
+	// Whether a person is writing an answer to a pending question.
 	get isBusy() {
 		const { activeElement } = document;
 		return this.node.contains(activeElement) && activeElement.matches("input, textarea") && this.#asks.has(activeElement.closest(".ask")?.dataset.question);
@@ -48,21 +48,21 @@ export class OpenPart {
 		return redraw(this.node, this.#putAside(), openSteps.map((step) => openStep(this.#withAnswers(step), step.agent ?? session.agent_type, { ...this.context, rewrite: undefined, live })), notes.map(note));
 	}
 
-	// What a person types into a question survives a new drawing.
+	// Text typed into a question survives a redraw.
 	#question(each) {
 		const key = questionKey(each);
 		if (!this.#asks.has(key)) this.#asks.set(key, ask(each, { sessionId: this.#store.session.root_session_id ?? this.#store.id, answered: this.#answered }));
 		return this.#asks.get(key);
 	}
 
-	// Chunks do not say that a question was answered; the session does.
+	// Chunks do not report that a question was answered; the session does.
 	#withAnswers(step) {
 		const pending = this.#store.session.pending_client_tool_calls ?? {};
 		const answered = (call) => (pending[call.id]?.submitted_at ? { ...call, ask: undefined, state: call.state === "waiting" ? "asked" : call.state, answeredBy: pending[call.id].answered_by } : call);
 		return { ...step, calls: new Map([...step.calls].map(([id, call]) => [id, answered(call)])) };
 	}
 
-	// A step that was put aside is stored before its questions are answered: it is drawn here, with what chunks say of it.
+	// A suspended step is stored before its questions are answered: it is drawn here, from its chunks.
 	#putAside() {
 		const { draft, story, session, waiting } = this.#store;
 		if (!story.endsOpen) return null;

@@ -1,5 +1,5 @@
-// A long list of items of any height, in pages: drawn near the window, elsewhere an empty block of the height that the
-// page had. The document stays small however long the list is, and no frame draws more than it has time for.
+// A long list of items of any height, in pages: drawn near the viewport, elsewhere an empty block with the page's
+// height. The document stays small however long the list is, and no frame draws more than it has time for.
 
 import { keepFocus } from "../dom.js";
 
@@ -20,14 +20,14 @@ export class Pages {
 		this.watch(root);
 	}
 
-	// Watches from another scroller: a phone scrolls the whole page.
+	// Observes another scroller: a phone scrolls the whole page.
 	watch(root) {
 		this.#watch?.disconnect();
 		this.#watch = new IntersectionObserver((entries) => entries.forEach((entry) => this.#seen(entry)), { root, rootMargin: "1200px 0px" });
 		for (const page of this.#pages.values()) this.#watch.observe(page.node);
 	}
 
-	// Sets the items, ordered by `place`, which decides the page: items may come at both ends. Pages whose items are
+	// Sets the items, ordered by `place`, which decides the page: items may be added at both ends. Pages whose items are
 	// the same objects keep their elements.
 	set(items) {
 		const groups = Map.groupBy(items, (item) => Math.floor(item.place / PAGE));
@@ -48,7 +48,7 @@ export class Pages {
 		for (const page of this.#pages.values()) if (page.isDrawn) this.#fill(page);
 	}
 
-	// The element of an item, drawn now if it was not.
+	// The element of an item, drawn now if necessary.
 	reveal(item) {
 		if (!item) return undefined;
 		const page = this.#pages.get(Math.floor(item.place / PAGE));

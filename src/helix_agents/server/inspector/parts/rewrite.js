@@ -2,7 +2,7 @@
 
 import { button, h } from "../dom.js";
 
-// `branches` part after a message; the arrows stand on the entry that follows it.
+// `branches` diverge after a message; the arrows are on the entry that follows it.
 export function rewrite(item, { branches, previous, edit, again, switchTo }) {
 	if (!item.id) return null;
 	const ways = branches.filter((each) => each.message_id === previous);

@@ -1,4 +1,4 @@
-// Rows of one height, as many as you like: only those in sight are in the document.
+// Any number of rows of equal height: only the visible ones are in the document.
 
 const SPARE = 8;
 

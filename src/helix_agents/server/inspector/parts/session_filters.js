@@ -1,4 +1,4 @@
-// The filters of the list of sessions: they live in the address, and chips show and change them.
+// The filters of the session list: stored in the address, shown and changed by chips.
 
 import { h, icon, redraw } from "../dom.js";
 import { go, link } from "../router.js";
@@ -8,7 +8,7 @@ import { askFilter } from "./filter.js";
 
 const BY_VALUE = [["agent_type", "Agent"], ["user_id", "User"], ["tag", "Tag"]];
 
-// What the server is asked for. An empty parent means sessions without one, so it is added by hand.
+// The query for the server. An empty parent means sessions without one, so it is added by hand.
 export function filtersOf(search) {
 	return { status: search.getAll("status"), agent_type: search.get("agent_type"), user_id: search.get("user_id"), tag: search.getAll("tag"), q: search.get("q") };
 }
@@ -16,7 +16,7 @@ export function filtersOf(search) {
 export const onlyRoots = (search) => Boolean(search.get("roots"));
 export const isFiltered = (search) => onlyRoots(search) || ["status", "q", ...BY_VALUE.map(([name]) => name)].some((name) => search.get(name));
 
-// How many sessions the figures of all sessions say there are; undefined if only the list itself can tell.
+// The number of sessions according to the overall figures; undefined if only the list itself can tell.
 export function countFrom(byStatus, search) {
 	const isByStatus = [...search].every(([name, value]) => name === "status" || name === "cursor" || !value);
 	if (!byStatus || !isByStatus) return undefined;
@@ -24,7 +24,7 @@ export function countFrom(byStatus, search) {
 	return Object.entries(byStatus).reduce((sum, [status, many]) => sum + (wanted.length === 0 || wanted.includes(status) ? many : 0), 0);
 }
 
-// The address of the same list with other filters, from its first page on.
+// The address of the first page of the list with other filters.
 export function listAddress(search, changes = {}) {
 	const next = new URLSearchParams(search);
 	for (const [name, value] of Object.entries(changes)) {
@@ -37,7 +37,7 @@ export function listAddress(search, changes = {}) {
 
 export function drawChips(node, search, byStatus) {
 	const roots = onlyRoots(search);
-	// The figures are of all sessions: beside another filter they would be wrong.
+	// The figures count all sessions: combined with another filter they would be wrong.
 	const counts = countFrom(byStatus, new URLSearchParams([...search].filter(([name]) => name !== "status"))) === undefined ? null : byStatus;
 	redraw(node,
 		GROUPS.map(([name, statuses]) => statusChip(search, name, statuses, counts)),

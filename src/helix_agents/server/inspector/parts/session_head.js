@@ -5,9 +5,9 @@ import { link, sessionLink } from "../router.js";
 import { isLive, isOver, pill, waits } from "../status.js";
 import { brief, inFull, json, money, plural, shown, when } from "../text.js";
 
-// `toQuestion` goes to the first question that waits.
+// `toQuestion` scrolls to the first pending question.
 export function drawHead(node, store, { actions, toQuestion }) {
-	// A menu that a person has opened stays as it is until it is closed.
+	// An open menu is not redrawn until it is closed.
 	if (!store.session || node.querySelector(".menu[open]")) return;
 	redraw(node, h("div.head-1", title(store, toQuestion), h("div.actions", buttons(store.session, actions))), h("dl.facts", facts(store)));
 }

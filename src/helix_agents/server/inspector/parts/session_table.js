@@ -1,4 +1,4 @@
-// Sessions as rows of a table. A sub-session hangs under its parent if that is on the page.
+// Sessions as rows of a table. A sub-session is indented under its parent if that is on the page.
 
 import { h, put, redraw } from "../dom.js";
 import { go, sessionLink } from "../router.js";
@@ -67,7 +67,7 @@ function row(each, { isChosen, isUnder }) {
 		h("td.r.ago", { title: inFull(each.updated_at) }, ago(each.updated_at)));
 }
 
-// Sub-sessions whose parent is on the page come right after it; everything else keeps its place.
+// Sub-sessions whose parent is on the page come right after it; everything else keeps its position.
 export function underParents(items) {
 	const below = Map.groupBy(items, (each) => each.parent_session_id ?? "");
 	const known = new Set(items.map((each) => each.session_id));

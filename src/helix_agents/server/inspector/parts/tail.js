@@ -19,7 +19,7 @@ export class Tail {
 		document.addEventListener("scroll", this.#scrolled, { passive: true });
 	}
 
-	// A phone scrolls the whole page, everybody else the log.
+	// A phone scrolls the whole page, other devices the log.
 	get scroller() {
 		return this.#narrow.matches ? document.scrollingElement : this.#log;
 	}
@@ -34,7 +34,7 @@ export class Tail {
 		this.#toBottom();
 	}
 
-	// Draws, and stays at the end if it was there.
+	// Draws, and stays scrolled to the end if it was there.
 	keep(draw) {
 		const was = this.follows;
 		draw();

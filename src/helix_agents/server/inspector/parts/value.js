@@ -1,4 +1,4 @@
-// A value that a machine wrote: folded when it is long, paged when it is huge, copied by a click.
+// A value from a model or a tool: folded when long, paged when huge, copied by a click.
 
 import { showText } from "../dialogs.js";
 import { button, copyButton, h, put } from "../dom.js";
@@ -29,7 +29,7 @@ export function box(text) {
 	return h("div.fold", pre, h("p.more", more, h("span.dim", size(text.length))));
 }
 
-// The first argument says what a call is about; the rest is one click away.
+// A call is summarized by its first argument; the rest is one click away.
 export function gist(input) {
 	if (input === undefined || input === null) return "";
 	const values = typeof input === "object" ? Object.values(input) : [input];

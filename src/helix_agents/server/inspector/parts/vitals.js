@@ -1,4 +1,4 @@
-// Four facts about the backend: is it there, who works, what waits, what was recovered.
+// Four facts about the backend: whether it responds, its workers, what is pending, what was recovered.
 
 import { h, redraw } from "../dom.js";
 import { link } from "../router.js";

@@ -1,4 +1,4 @@
-// Health: the vitals, every worker, and what each status counts.
+// Health: the vitals, every worker, and the number of sessions by status.
 
 import { h, put } from "../dom.js";
 import { blank } from "../parts/blank.js";

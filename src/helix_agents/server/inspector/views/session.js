@@ -1,4 +1,4 @@
-// One session: header and actions, the conversation at the left, panels at the right.
+// One session: header and actions, the conversation on the left, panels on the right.
 
 import { copy, h, put, say } from "../dom.js";
 import { useKeys } from "../keys.js";
@@ -97,7 +97,7 @@ class SessionView {
 		if (name !== this.#tab) go(link(["s", this.#id, name]));
 	}
 
-	// On a phone the conversation is a panel of its own.
+	// On a phone the conversation is one of the panels.
 	#goTo(step, { leave = false } = {}) {
 		if (!this.#narrow.matches) return this.#talk?.goTo(step);
 		if (!leave) return undefined;

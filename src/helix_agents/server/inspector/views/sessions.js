@@ -91,7 +91,7 @@ class SessionsView {
 		this.#load();
 	}
 
-	// A response about filters that were changed since then is about a list that is no longer shown.
+	// The filters have changed since the request: ignore the response.
 	#isLate(asked) {
 		return this.#stopped || this.#search !== asked;
 	}
@@ -101,7 +101,7 @@ class SessionsView {
 		return get(`sessions${query({ ...filtersOf(this.#search), limit: PAGE, cursor: this.#search.get("cursor"), include: "usage", count })}${roots}`);
 	}
 
-	// Counting may be slow where there are many: only once a list, and only if the figures of all sessions do not say it.
+	// Counting many sessions may be slow: only once per list, and only if the overall figures do not have it.
 	#mustCount(search) {
 		return countFrom(this.#stats.value?.by_status, search) === undefined && (isFiltered(search) || this.#stats.isRefused);
 	}
@@ -152,7 +152,7 @@ class SessionsView {
 			this.#next && button("Older", older));
 	}
 
-	// Rows on the page change in place; they move only when a person reloads or asks for what is newer.
+	// Rows on the page change in place; they move only when a person reloads or requests newer ones.
 	async #refresh() {
 		if (document.hidden || this.#stopped || !this.#rows.length) return;
 		const asked = this.#search;

@@ -1,5 +1,5 @@
-// Everything that waits for a person, oldest first, answered in place. New questions come by themselves; what somebody
-// is writing stays.
+// Everything that waits for a person, oldest first, answered in place. New questions appear without a reload; text that
+// a person is typing is kept.
 
 import { get, query } from "../api.js";
 import { button, h, keepFocus, put } from "../dom.js";
@@ -39,7 +39,7 @@ export function waiting(view, { search }) {
 		if (!page.items.length) return put(list, blank("Nothing waits", "Approvals and questions of client tools appear here while their run is suspended.", { glyph: "s-done" }));
 		for (const each of page.items) if (!known.has(questionKey(each))) known.set(questionKey(each), question(each));
 		const wanted = [...page.items.map((each) => known.get(questionKey(each))), page.next_cursor ? button("More", () => go(link(["waiting"], { cursor: page.next_cursor })), { key: "n" }) : null].filter(Boolean);
-		// Only what changed is touched: a person may be writing an answer.
+		// Change only what differs: a person may be writing an answer.
 		for (const node of [...list.childNodes]) if (!wanted.includes(node)) node.remove();
 		wanted.forEach((node, place) => { if (list.childNodes[place] !== node) list.insertBefore(node, list.childNodes[place] ?? null); });
 		return list;

@@ -1,5 +1,5 @@
--- Appends to a stream. `s` is the stream: its keys (meta, chunks, producers), its head as it is by now, and `a`, what
--- the caller wants: now, expired_before, fence (false without one), ttl, max_chunks, channel. The id of a chunk in the
+-- Appends to a stream. `s` is the stream: its keys (meta, chunks, producers), its current head, and `a`, the caller's
+-- arguments: now, expired_before, fence (false without one), ttl, max_chunks, channel. The id of a chunk in the
 -- Redis stream is `<sequence>-0`. streams_without_scripts.py does the same where scripts are forbidden.
 
 local PAGE = 500
@@ -17,8 +17,8 @@ local function stream_at(meta, chunks, producers, a)
   return s
 end
 
--- Keys live a tenth longer than they must, so that not every write has to move their deadline, but no longer than the
--- session of the same name. `kept_until` is for the session: when it moves its own deadline, it moves theirs.
+-- Keys live up to a tenth longer than needed, so that not every write has to move their deadline, but no longer than the
+-- session with the same id. `kept_until` is read by the session, which moves their deadline along with its own.
 local function keep_alive(s, made_key)
   local a = s.a
   if not made_key and (a.ttl == 0 or a.now - (s.refreshed_at or 0) < a.ttl / 10) then return end
@@ -34,7 +34,7 @@ local function keep_alive(s, made_key)
   for _, key in ipairs({ s.meta, s.chunks, s.producers }) do redis.call('PEXPIRE', key, number(life)) end
 end
 
--- Adds chunks, given as step and text in turn; whether that made the key.
+-- Adds chunks, given as alternating step and text. Returns whether that created the key.
 local function add(s, texts, first, last)
   local made_key = s.kept == 0
   if made_key and last >= first then s.first = s.latest + 1 end
@@ -47,7 +47,7 @@ local function add(s, texts, first, last)
   return made_key
 end
 
--- Drops the oldest chunks: what is too many, and what is too old, but of the latter nothing that was just added.
+-- Drops the oldest chunks: those over the limit and those that are too old, but none that was just added for its age.
 local function retain(s, added)
   local excess = s.a.max_chunks > 0 and math.max(0, s.kept - s.a.max_chunks) or 0
   local dropped, count, more = 0, math.min(excess + 1, PAGE), true
@@ -87,7 +87,7 @@ end
 -- Notifies the readers of the stream. A user without permission for the channel may still write.
 local function publish(s) redis.pcall('PUBLISH', s.a.channel, '') end
 
--- Why an append changes nothing, and the number that goes with the reason; nil if nothing speaks against it.
+-- Returns why an append is rejected, and the number that belongs to the reason; nil if it is accepted.
 local function refusal(s, producer, counter)
   if s.missing then return 'deleted' end
   local known = redis.call('HGET', s.producers, producer)
@@ -99,7 +99,7 @@ local function refusal(s, producer, counter)
   if s.status ~= 'active' then return s.status end
 end
 
--- Stores the chunks; the sequence of the last one.
+-- Stores the chunks. Returns the sequence of the last one.
 local function append(s, producer, counter, texts, first, last)
   local added = (last - first + 1) / 2
   local made_key = add(s, texts, first, last)

@@ -1,6 +1,6 @@
--- Changes of custom state, and the undo log that takes them back.
+-- Changes of custom state, and the undo log that reverts them.
 
--- Whether there is a checkpoint to come back to.
+-- Returns whether there is a checkpoint that could be restored.
 local kept
 local function remembers()
   if kept == nil then kept = call('LLEN', CHECKPOINTS) > 0 end
@@ -12,7 +12,7 @@ local function log()
   notes = {}
 end
 
--- Free the place of a key of custom state. What older checkpoints need of a list or an object moves to the shelf.
+-- Removes a key of custom state. A list or an object that older checkpoints need moves to the shelf.
 local function clear(field, old, shelf)
   local note = old and 'k' .. SEPARATOR .. field .. SEPARATOR .. old or 'K' .. SEPARATOR .. field
   if old == '[' or old == '{' then
@@ -32,7 +32,7 @@ local function clear(field, old, shelf)
   notes[#notes + 1] = note
 end
 
--- Change only the items that differ; false when so much differs that a new list is cheaper.
+-- Changes only the items that differ; returns false if a new list would be cheaper.
 local function patch_list(key, field, first, last)
   local old, changed = call('LRANGE', key, 0, -1), {}
   if #old > last - first + 1 then return false end

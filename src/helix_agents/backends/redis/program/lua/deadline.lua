@@ -1,6 +1,6 @@
 -- How long the keys of a session live.
 
--- pcall: while a cluster moves a slot some keys may be elsewhere; the next time finds them.
+-- pcall: while a cluster moves a slot, some keys may be elsewhere; the next write finds them.
 local function each_key(command, ...)
   for place = 1, 9 do redis.pcall(command, KEYS[place], ...) end
   for _, part in ipairs(OTHERS) do redis.pcall(command, head .. part .. tail, ...) end
@@ -14,7 +14,7 @@ local function each_container(command, ...)
   end
 end
 
--- What other stores keep of a session in its slot goes with it: its usage, and its stream unless that goes earlier.
+-- Data of other stores in the session's slot expires with it: its usage, and its stream unless that expires earlier.
 local function expire_companions(deadline)
   local prefix = string.sub(head, 1, -#':session' - 1)
   redis.pcall('PEXPIREAT', prefix .. ':usage:entries' .. tail, deadline)
@@ -26,12 +26,12 @@ local function expire_companions(deadline)
 end
 
 -- All keys of a session have the same deadline, to the millisecond. It moves for all of them together, and only when
--- that gains a tenth of the time to live; in between a key that was made by this write gets the deadline of the others.
+-- that gains a tenth of the time to live; otherwise a key that this write creates gets the deadline of the others.
 -- With `shrink` it also moves back: a session that waited for a person had more time than it needs afterwards.
 local function expire(expires_at, shrink)
   local current, now = tonumber(main.deadline), nil
   if current then
-    now = current - call('PTTL', MAIN) -- which costs less than asking for the time
+    now = current - call('PTTL', MAIN) -- cheaper than the TIME command
   else
     local time = call('TIME')
     current, now = 0, time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,4 +1,4 @@
--- Guards: each looks, and says by its reason that it does not hold.
+-- Guards: each reads, and returns a reason if it fails.
 
 local function holds(mode, found, expected)
   if mode == 'is' then return found == expected end
@@ -43,14 +43,14 @@ end
 
 local function stream_refuses(reason, detail) return reason and 'stream:' .. reason .. ':' .. (detail or '') end
 
--- Whether the word is a guard, and the reason if it does not hold.
+-- Returns whether the word is a guard, and the reason if it fails.
 local function guard(name, first, last)
   local one, two, three, four = words[first], words[first + 1], words[first + 2], words[first + 3]
   if name == 'field' then -- reason, mode, expected, field
     return true, not holds(two, main[four], three) and one
   elseif name == 'cells' then
     return true, cells_differ(first, last) and 'cells'
-  elseif name == 'rows' then -- reason, key, beginning, the fields that must be all that begin so
+  elseif name == 'rows' then -- reason, key, prefix, the fields that must be all with this prefix
     return true, not are(beginning_with(KEYS[two + 0], three), first + 3, last) and one
   elseif name == 'reply' then -- reason, mode, expected, command, key, the rest of the command
     local found = call(four, KEYS[words[first + 4] + 0], unpack(words, first + 5, last))

@@ -1,28 +1,28 @@
--- The operations that write. Chains instead of tables of functions: those would be made anew for every run, and most
--- are not needed. Each chain answers whether the word is one of its own.
+-- The operations that write. Chains instead of tables of functions, which would be created for every run although most
+-- are not needed. Each chain returns whether it knows the word.
 
 local function write_anything(name, first, last)
   local one, two = words[first], words[first + 1]
   if name == 'call' then -- command, key, the rest
     call(one, KEYS[two + 0], unpack(words, first + 2, last))
-  elseif name == 'make' then -- the same for HSET and SADD, which may make the key
+  elseif name == 'make' then -- the same for HSET and SADD, which may create the key
     make(one, KEYS[two + 0], unpack(words, first + 2, last))
-  elseif name == 'push' then -- key, beginning of a note that ends with the length before, items
+  elseif name == 'push' then -- key, prefix of a note that ends with the previous length, items
     push(KEYS[one + 0], words, first + 2, last, two)
   elseif name == 'answer' then -- command, key, the rest
     answers[#answers + 1] = call(one, KEYS[two + 0], unpack(words, first + 2, last))
-  elseif name == 'unset' then -- key, beginning of the fields that go
+  elseif name == 'unset' then -- key, prefix of the fields to delete
     local key = KEYS[one + 0]
     for _, field in ipairs(beginning_with(key, two)) do removed = removed + call('HDEL', key, field) end
-  elseif name == 'cut' then -- key, how many items stay
+  elseif name == 'cut' then -- key, how many items to keep
     removed = removed + math.max(0, call('LLEN', KEYS[one + 0]) - two)
     said = nil
     if two == '0' then call('DEL', KEYS[one + 0]) else call('LTRIM', KEYS[one + 0], 0, two - 1) end
   elseif name == 'rename' then
     call('RENAME', KEYS[one + 0], KEYS[two + 0])
-  elseif name == 'extend' then -- key, milliseconds that it lives at least
+  elseif name == 'extend' then -- key, minimum time to live in milliseconds
     if call('PTTL', KEYS[one + 0]) < tonumber(two) then call('PEXPIRE', KEYS[one + 0], two) end
-  elseif name == 'follow' then -- key, another key: they expire together, if the other one is there
+  elseif name == 'follow' then -- key, another key: they expire together, if the other one exists
     local left = call('PTTL', KEYS[two + 0])
     if left > 0 then call('PEXPIRE', KEYS[one + 0], left) end
   else
@@ -35,14 +35,14 @@ local function write_custom_state(name, first, last)
   local one, two, three, four = words[first], words[first + 1], words[first + 2], words[first + 3]
   if name == 'note' then -- an entry of the undo log
     notes[#notes + 1] = one
-  elseif name == 'unless' then -- field, text: skip the next so many operations if the key holds this ('' is absent)
+  elseif name == 'unless' then -- field, text, count: skip that many operations if the key holds the text ('' is absent)
     if (cells[one] or '') == two then skip(three) end
   elseif name == 'clear' then -- field, shelf
     clear(one, cells[one], two)
-  elseif name == 'patch' then -- field, '[' or '{', key, operations to skip if that was enough, items
+  elseif name == 'patch' then -- field, '[' or '{', key, operations to skip on success, items
     local patch = two == '[' and patch_list or patch_object
     if cells[one] == two and patch(KEYS[three + 0], one, first + 4, last) then skip(four) end
-  elseif name == 'only' then -- shelf, the fields of custom state that stay
+  elseif name == 'only' then -- shelf, the fields of custom state to keep
     local stays = {}
     for place = first + 1, last do stays[words[place]] = true end
     local flat = call('HGETALL', CUSTOM)
@@ -75,7 +75,7 @@ local function start_along(incarnation, producer_memory, first, last)
   raise_fence(stream)
 end
 
--- `position`: where in the stream the checkpoint is; '~2' is two chunks before the end of what went along.
+-- `position`: the checkpoint's position in the stream; '~2' is two chunks before the end of the carried chunks.
 local function checkpoint(short, before, position, behind)
   log()
   if string.byte(position) == 126 then position = number(sequence - string.sub(position, 2)) end
@@ -86,7 +86,7 @@ local function checkpoint(short, before, position, behind)
   if place == 1 then new[CHECKPOINT_IDS] = true end
 end
 
--- Checkpoints may have counted messages that are gone: at most so many are left.
+-- Lowers the message counts of checkpoints to at most `most`.
 local function recount(most)
   for place = -1, -call('LLEN', CHECKPOINTS), -1 do
     local before, found, behind = call('LINDEX', CHECKPOINTS, place):match('^([^\31]*\31[^\31]*\31)(%d+)(.*)$')
@@ -105,39 +105,39 @@ end
 
 local function write_session(name, first, last)
   local one, two, three, four = words[first], words[first + 1], words[first + 2], words[first + 3]
-  if name == 'fields' then -- version, steps, resumes, status ('' is as it was), then other fields with their texts
+  if name == 'fields' then -- version, steps, resumes, status ('' for unchanged), then other fields with their texts
     if four ~= '' then main.status = four end
     call('HSET', MAIN, 'version', counted('version', one), 'step_count', counted('step_count', two),
       'resume_count', counted('resume_count', three), 'status', main.status, unpack(words, first + 4, last))
-  elseif name == 'born' then -- when the session was made, and its incarnation
+  elseif name == 'born' then -- when the session was created, and its incarnation
     main.created_at, main.incarnation = one, two
     call('HSET', MAIN, 'created_at', one, 'incarnation', two)
-  elseif name == 'drop' then -- fields of the main hash, of which most are mostly not there
+  elseif name == 'drop' then -- fields of the main hash, most of which are usually absent
     for place = first, last do
       if main[words[place]] then call('HDEL', MAIN, words[place]) end
     end
-  elseif name == 'chunks' then -- final output, then step and text in turn
+  elseif name == 'chunks' then -- final output, then alternating step and text
     append_along(one, first + 1, last)
   elseif name == 'start' then
     start_along(one, two, first + 2, last)
-  elseif name == 'checkpoint' then -- short id, the row before the position in the stream, that, and the rest
+  elseif name == 'checkpoint' then -- short id, the row up to the position in the stream, the position, the rest of the row
     checkpoint(one, two, three, four)
-  elseif name == 'deadline' then -- when the session expires: '' is as stored; '1' if it may then expire earlier
+  elseif name == 'deadline' then -- when the session expires ('' for as stored); '1' if that may be earlier than before
     log()
     expire(one == '' and main.expires_at or one, two)
     count_messages()
   elseif name == 'recount' then
     recount(one)
-  elseif name == 'mark' then -- a word that is among the announced statuses from now on
+  elseif name == 'mark' then -- a word to add to the announced statuses
     if not holds('has', main.statuses, one) then call('HSET', MAIN, 'statuses', (main.statuses or '') .. one) end
-  elseif name == 'run' then -- list, hash, id, text, turn ('0' is the one after that of the latest run)
+  elseif name == 'run' then -- list, hash, id, text, turn ('0' is one after that of the latest run)
     enter_run(KEYS[one + 0], KEYS[two + 0], three, four, words[first + 4])
-  elseif name == 'ref' then -- list, hash, id, text: enter it, in the list only once
+  elseif name == 'ref' then -- list, hash, id, text: add it, to the list only once
     if make('HSET', KEYS[two + 0], three, four) == 1 then make('RPUSH', KEYS[one + 0], three) end
   elseif name == 'destroy' then
     each_container('UNLINK')
     each_key('UNLINK')
-    redis.pcall('PERSIST', string.sub(head, 1, -#':session' - 1) .. ':usage:entries' .. tail) -- the deletion decides
+    redis.pcall('PERSIST', string.sub(head, 1, -#':session' - 1) .. ':usage:entries' .. tail) -- the deletion of usage decides
   end
 end
 

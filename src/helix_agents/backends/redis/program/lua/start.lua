@@ -5,7 +5,7 @@ local function raise_fence(s)
   if fence and fence > (s.fence or 0) then redis.call('HSET', s.meta, 'fence', number(fence)) end
 end
 
--- Makes a stream active that does not exist or has expired. Sequences of an expired one are not used again.
+-- Activates a stream that does not exist or has expired. Sequences of an expired one are not reused.
 local function create(s, incarnation)
   redis.call('DEL', s.chunks, s.producers)
   redis.call('HDEL', s.meta, 'final_output', 'error')
@@ -16,7 +16,7 @@ local function create(s, incarnation)
   keep_alive(s, true)
 end
 
--- Drops all chunks and adds the marker that says so: texts[first] to texts[last], step and text in turn.
+-- Drops all chunks and adds the marker of the reset: texts[first] to texts[last], alternating step and text.
 local function empty(s, producer_memory, texts, first, last)
   redis.call('DEL', s.chunks)
   s.kept, s.floor = 0, 0
@@ -31,7 +31,7 @@ local function empty(s, producer_memory, texts, first, last)
   publish(s)
 end
 
--- Returns why a turn cannot start on the stream, which must be as it was read. `latest`: '' if there was none.
+-- Returns why a turn cannot start on the stream, which must not have changed since it was read. `latest`: '' for no stream.
 local function start_refusal(s, latest)
   if s.fenced then return 'fenced', number(s.fence) end
   if latest == '' then return s.status end

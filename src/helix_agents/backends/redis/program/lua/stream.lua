@@ -1,4 +1,4 @@
--- One change of one stream, all at once. KEYS: meta, chunks, producers. ARGV[1]: { what, arguments } packed.
+-- One atomic change of one stream. KEYS: meta, chunks, producers. ARGV[1]: { what, arguments } packed.
 -- The script is append.lua, start.lua and this file, in one text.
 
 local what, a = unpack(cmsgpack.unpack(ARGV[1]))

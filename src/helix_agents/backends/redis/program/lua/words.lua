@@ -1,14 +1,14 @@
--- Runs one program: guards, then writes, all at once or not at all.
+-- Runs one program, guards and then writes, atomically.
 --
 -- A program is flat words, made by vocabulary.py: time to live and the two halves of the session's key names ('' outside
--- of sessions), then operations: a name, how many words follow, the words. Keys are places in KEYS; texts are never
--- looked into. When a guard does not hold, nothing has been written and its reason is returned. Guards come first.
--- What a commit means in these words is up to compile.py; without_scripts.py knows the same operations where scripts
+-- of sessions), then operations: a name, how many words follow, the words. Keys are indexes into KEYS; texts are never
+-- parsed. Guards come first: when one fails, nothing has been written and its reason is returned.
+-- compile.py translates commits to these words; without_scripts.py has the same operations for servers where scripts
 -- are forbidden. The script is this file and those after it (see runner.py), in one text.
 
-local words = #ARGV == 1 and cmsgpack.unpack(ARGV[1]) or ARGV -- packed when there are more than the protocol takes
+local words = #ARGV == 1 and cmsgpack.unpack(ARGV[1]) or ARGV -- packed when there are more than the protocol accepts
 local call = redis.call
-local BATCH = 4000 -- more values at once do not fit on Lua's stack
+local BATCH = 4000 -- more values in one call do not fit on Lua's stack
 local SEPARATOR = '\31'
 local ttl, head, tail = words[1], words[2], words[3]
 
@@ -18,17 +18,17 @@ local OTHERS = { ':staging', ':runs', ':runs:ids', ':subsession', ':subsession:i
 local FAMILIES = { ':customstate:arraykeys', ':customstate:list', ':customstate:objectkeys', ':customstate:object',
   ':history', ':history' }
 
--- The fields of the main hash that guards and writes look at.
+-- The fields of the main hash that guards and writes read.
 local FIELDS = { 'version', 'status', 'created_at', 'deadline', 'expires_at', 'labels', 'statuses', 'step_count',
   'resume_count', 'error', 'failure_reason', 'interrupt_context', 'interrupt_flag', 'incarnation', 'owner_epoch',
   'agent_type', 'user_id', 'due_at' }
 
-local main, cells = {}, {} -- these fields as they are by now, and those of custom state as they were found
-local new, notes = {}, {} -- keys that this program may have made; how to take its changes of custom state back
+local main, cells = {}, {} -- the current values of these fields, and of custom state as read
+local new, notes = {}, {} -- keys that this program may have created; how to revert its changes of custom state
 local removed, turn, moved, sequence, answers = 0, 0, 0, '0', {}
-local said -- how many messages there are, once that is known
-local stream -- the one that this program appends to
-local at = 4 -- where the next operation begins
+local said -- the message count, once it is known
+local stream -- the stream that this program appends to
+local at = 4 -- where the next operation starts
 
 if ttl ~= '' then
   local found = call('HMGET', MAIN, unpack(FIELDS))
@@ -39,7 +39,7 @@ local function skip(operations)
   for _ = 1, operations do at = at + 2 + words[at + 1] end
 end
 
--- RPUSH returns the length, HSET and SADD how many are new: if that is more than was given, the key was there before.
+-- RPUSH returns the length, HSET and SADD how many are new: if that is more than were given, the key existed before.
 local function make(command, key, ...)
   local answer = call(command, key, ...)
   if answer > 0 and answer <= select('#', ...) then new[key] = true end
@@ -71,7 +71,7 @@ local function count_messages()
   return said
 end
 
--- The fields of a hash that begin so.
+-- The fields of a hash with this prefix.
 local function beginning_with(key, beginning)
   local found, names = call('HKEYS', key), {}
   for place = 1, #found do

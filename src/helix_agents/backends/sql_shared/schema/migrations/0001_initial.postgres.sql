@@ -1,10 +1,10 @@
 -- The state store: sessions, their messages, custom state, staged writes, checkpoints, runs, refs and flags.
--- JSON is TEXT so that every byte round-trips (JSONB refuses NUL and lone surrogates). What is compared or sorted is
+-- JSON is TEXT so that every byte round-trips (JSONB rejects NUL and lone surrogates). Columns that are compared or sorted are
 -- COLLATE "C": the order of code points, the same on every server and in Python, and the cheapest to compare.
 
 -- family: every
 
--- No row ever fits in here: inserting a reason is how a batch undoes itself, and the CHECK's name says why.
+-- Every insert fails: a batch undoes itself by inserting a reason, and the name of the CHECK says why.
 CREATE TABLE __agents_guard (
   reason TEXT NOT NULL,
   CONSTRAINT guard_missing CHECK (reason <> 'missing'),
@@ -25,8 +25,8 @@ CREATE TABLE __agents_guard (
 
 -- family: state
 
--- One row per session. `incarnation` tells it from an earlier session of the same id. suspension_context packs suspended_awaiting_children, suspended_step_id,
--- client_tool_call_ownership and tracing_context. Room on each page, so that a row that is rewritten stays on its page
+-- One row per session. `incarnation` distinguishes it from an earlier session with the same id. suspension_context packs suspended_awaiting_children, suspended_step_id,
+-- client_tool_call_ownership and tracing_context. Pages have free space, so that a rewritten row stays on its page
 -- and needs no new index entries.
 CREATE TABLE __agents_states (
   session_id TEXT COLLATE "C" PRIMARY KEY,
@@ -67,7 +67,7 @@ CREATE INDEX __agents_states_by_expiry ON __agents_states (expires_at) WHERE exp
 -- When a worker can continue a session that waits.
 CREATE INDEX __agents_states_by_due ON __agents_states (due_at, session_id) WHERE due_at IS NOT NULL;
 
--- Tags and metadata members by their text, so that a listing by a rare one does not read all sessions.
+-- Tags and metadata by text, so that a listing by a rare one does not read all sessions.
 CREATE TABLE __agents_session_labels (
   label TEXT COLLATE "C" NOT NULL,
   created_at BIGINT NOT NULL,
@@ -76,14 +76,14 @@ CREATE TABLE __agents_session_labels (
 );
 CREATE INDEX __agents_session_labels_by_session ON __agents_session_labels (session_id);
 
--- An entry of an index holds at most 2,704 bytes, names and labels may be longer: indexes hold a short text that stands
--- for the long one. No two that stand for different texts are equal: chr(29) is in no other text that is indexed.
+-- An index entry holds at most 2,704 bytes, but names and labels may be longer: indexes hold a short text in place of
+-- a long one. Different texts have different short texts: chr(29) is in no other text that is indexed.
 CREATE FUNCTION __agents_index_text(TEXT) RETURNS TEXT LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE WHEN octet_length($1) <= 600 THEN $1
     ELSE left($1, 64) || chr(29) || encode(sha256(replace($1, '\', '\\')::bytea), 'hex') END
 $$;
 
--- chr(31) separates a metadata key from its text, as listings ask for it.
+-- chr(31) separates a metadata key from its text, as in listing queries.
 CREATE FUNCTION __agents_label_session() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF TG_OP = 'UPDATE' THEN
@@ -112,7 +112,7 @@ CREATE TABLE __agents_messages (
 );
 
 -- Custom state in cells. slot '' is a top-level key itself: its JSON, or '[' or '{' when it holds a list or an object,
--- whose items are slots '#0000000000', ... and whose members are slots '.name'. Cells hold the present only; `since` is
+-- whose items are slots '#0000000000', ... and whose members are slots '.name'. Cells hold current values only; `since` is
 -- how many checkpoints the session had when the cell was written.
 CREATE TABLE __agents_custom_state (
   session_id TEXT COLLATE "C" NOT NULL,
@@ -123,8 +123,8 @@ CREATE TABLE __agents_custom_state (
   PRIMARY KEY (session_id, key, slot)
 );
 
--- An overwritten cell is kept once, for the checkpoints that saw it: in `overwritten` of the checkpoint that the commit
--- makes ([[key, slot, text, since], ...]), or here if it makes none. `number` is the first checkpoint that no longer saw it.
+-- An overwritten cell is stored once, for the checkpoints that need it: in `overwritten` of the checkpoint that the commit
+-- makes ([[key, slot, text, since], ...]), or here if it makes none. `number` is the first checkpoint without it.
 CREATE TABLE __agents_past (
   session_id TEXT COLLATE "C" NOT NULL,
   number BIGINT NOT NULL,
@@ -135,7 +135,7 @@ CREATE TABLE __agents_past (
   PRIMARY KEY (session_id, number, key, slot)
 );
 
--- Cells, and what was overwritten of them, hold a short text that stands for a long key or member; this is the name.
+-- Cells, current and overwritten, hold a short text in place of a long key or member; this table has the name.
 CREATE TABLE __agents_long_names (
   session_id TEXT COLLATE "C" NOT NULL REFERENCES __agents_states ON DELETE CASCADE,
   place TEXT COLLATE "C" NOT NULL,
@@ -143,8 +143,8 @@ CREATE TABLE __agents_long_names (
   PRIMARY KEY (session_id, place)
 );
 
--- Without a key: three ids of full length do not fit into an entry of an index. Writers take the row of the session
--- first, so that no two of them ever stage the same call at once.
+-- Without a primary key: three ids of full length do not fit into an index entry. Writers lock the row of the session
+-- first, so that no two of them stage the same call concurrently.
 CREATE TABLE __agents_staging (
   session_id TEXT COLLATE "C" NOT NULL,
   step_id TEXT COLLATE "C" NOT NULL,
@@ -177,7 +177,7 @@ CREATE TABLE __agents_checkpoints (
 );
 CREATE UNIQUE INDEX __agents_checkpoints_by_id ON __agents_checkpoints (checkpoint_id, session_id);
 
--- All that was overwritten: checkpoint n has seen what is here with since < n < number.
+-- All overwritten cells: those with since < n < number belong to checkpoint n.
 CREATE VIEW __agents_history AS
 SELECT session_id, number, key, slot, value, since FROM __agents_past
 UNION ALL
@@ -185,8 +185,8 @@ SELECT p.session_id, p.number, j.cell->>0 AS key, j.cell->>1 AS slot, j.cell->>2
   (j.cell->>3)::bigint AS since
 FROM __agents_checkpoints AS p, json_array_elements(p.overwritten::json) AS j (cell);
 
--- Ways in which conversations continued. What was put aside of one lies in the tables above, with `shelf` for its session.
--- `about` is for the library alone; `state` holds the session's fields as they were when the branch was put aside.
+-- Branches of conversations. The shelved rows of a branch are in the tables above, with `shelf` as their session.
+-- `about` is read by the library only; `state` holds the session's fields when the branch was left.
 CREATE TABLE __agents_branches (
   session_id TEXT COLLATE "C" NOT NULL,
   branch_id TEXT COLLATE "C" NOT NULL,
@@ -215,7 +215,7 @@ CREATE TABLE __agents_runs (
 );
 CREATE UNIQUE INDEX __agents_runs_in_order ON __agents_runs (session_id, position);
 
--- Open runs by the end of their lease, to find those that no worker holds.
+-- Open runs by lease, to find those without a worker.
 CREATE INDEX __agents_runs_running ON __agents_runs ((COALESCE(lease_until, 0)), started_at, session_id)
   WHERE status = 'running';
 
@@ -244,7 +244,7 @@ CREATE TABLE __agents_interrupt_flags (
 );
 
 -- Remove every trace of a session and its descendants; return how many sessions were removed. Their rows are locked
--- first: a writer is done by then or finds nothing left. Waiting for a lock may let new children in, so look again until
+-- first: a writer is done by then or finds nothing. New children may appear while it waits for a lock, so repeat until
 -- there are no more. With `born` and `epoch` (NULL: any) only if the session has that incarnation and owner epoch.
 CREATE FUNCTION __agents_delete_tree(root TEXT, born TEXT, epoch BIGINT) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE
@@ -283,8 +283,8 @@ END $$;
 
 -- family: streams
 
--- Streams: one row per stream with the counter of its sequences, its chunks, and what it remembers of its producers.
--- The first chunk after `floor` is the first one kept; `trimmed_to` says how far the rows below it are removed already.
+-- Streams: one row per stream with its sequence counter, its chunks, and the position of each producer.
+-- Chunks up to `floor` are dropped; rows up to `trimmed_to` have been deleted.
 -- `fence` only grows: calls of an owner with a smaller one are rejected.
 CREATE TABLE __agents_streams (
   stream_id TEXT COLLATE "C" PRIMARY KEY,
@@ -323,8 +323,8 @@ CREATE TABLE __agents_stream_producers (
 
 -- family: usage
 
--- What sessions spend. A row is one entry; columns of other kinds are NULL. `name` is the model, the tool, the type of
--- the sub-agent or the custom name. A custom amount is either whole or not, so that whole ones add up exactly.
+-- Usage of sessions. A row is one entry; columns of other kinds are NULL. `name` is the model, the tool, the type of
+-- the sub-agent or the custom name. A custom amount is stored as an integer if it is one, so that integers add up exactly.
 CREATE TABLE __agents_usage (
     session_id TEXT COLLATE "C" NOT NULL,
     id TEXT COLLATE "C" NOT NULL,
@@ -354,7 +354,7 @@ CREATE INDEX __agents_usage_by_time ON __agents_usage (timestamp, session_id, id
 
 CREATE INDEX __agents_usage_by_run ON __agents_usage (run_id, timestamp) WHERE run_id IS NOT NULL;
 
--- Which session lies directly below which, as entries have told.
+-- Parents and children among sessions, as recorded by entries.
 CREATE TABLE __agents_usage_links (
     parent_session_id TEXT COLLATE "C" NOT NULL,
     sub_session_id TEXT COLLATE "C" NOT NULL,
@@ -365,9 +365,9 @@ CREATE INDEX __agents_usage_links_by_sub ON __agents_usage_links (sub_session_id
 
 -- family: memory
 
--- What agents remember. `content`, `metadata` and `embedding` are for giving back, `words` is what search looks at.
--- `scope` is a short mark of the entity that stands before each of its words in `search`: so a search meets that
--- entity's memories only, however common the word is elsewhere. The words come ready-made, hence no text search
+-- The memories of agents. `content`, `metadata` and `embedding` are returned, `words` is searched.
+-- `scope` is a short mark of the entity that precedes each of its words in `search`: so a search reads that
+-- entity's memories only, however common the word is elsewhere. The words are already normalized, hence no text search
 -- configuration.
 CREATE TABLE __agents_memories (
     entity_id TEXT COLLATE "C" NOT NULL,
@@ -394,7 +394,7 @@ CREATE INDEX __agents_memories_by_word ON __agents_memories USING gin (search);
 
 -- family: blobs
 
--- Bytes beside conversations, by their digest. A blob can be seen once its head is written, which is last.
+-- Bytes beside conversations, by their digest. A blob becomes visible when its head is written, which happens last.
 CREATE TABLE __agents_blobs (
     space TEXT COLLATE "C" NOT NULL,
     digest TEXT COLLATE "C" NOT NULL,

@@ -1,11 +1,11 @@
 -- The state store: sessions, their messages, custom state, staged writes, checkpoints, runs, refs and flags.
 -- Numbers are BIGINT as on Postgres; JSON is TEXT so that every byte round-trips.
--- `{compact}` is WITHOUT ROWID where every row written is billed: a row lies in the tree of its key, and has no entry in
--- an index. In a file that many sessions share the rows of one moment lie on one page, so there it is nothing.
+-- `{compact}` is WITHOUT ROWID where every row written is billed: a row is stored in its key's tree, without an entry in
+-- an index. It is empty where many sessions share a file, because rows written together are on one page there.
 
 -- family: every
 
--- No row ever fits in here: inserting a reason is how a batch undoes itself, and the CHECK's name says why.
+-- Every insert fails: a batch undoes itself by inserting a reason, and the name of the CHECK says why.
 CREATE TABLE __agents_guard (
   reason TEXT NOT NULL,
   CONSTRAINT guard_missing CHECK (reason <> 'missing'),
@@ -25,7 +25,7 @@ CREATE TABLE __agents_guard (
 
 -- family: state
 
--- One row per session. `incarnation` tells it from an earlier session of the same id. suspension_context packs suspended_awaiting_children, suspended_step_id,
+-- One row per session. `incarnation` distinguishes it from an earlier session with the same id. suspension_context packs suspended_awaiting_children, suspended_step_id,
 -- client_tool_call_ownership and tracing_context.
 CREATE TABLE __agents_states (
   session_id TEXT PRIMARY KEY,
@@ -66,7 +66,7 @@ CREATE INDEX __agents_states_by_expiry ON __agents_states (expires_at) WHERE exp
 -- When a worker can continue a session that waits.
 CREATE INDEX __agents_states_by_due ON __agents_states (due_at, session_id) WHERE due_at IS NOT NULL;
 
--- Tags and metadata members by their text, so that a listing by a rare one does not read all sessions.
+-- Tags and metadata by text, so that a listing by a rare one does not read all sessions.
 CREATE TABLE __agents_session_labels (
   label TEXT NOT NULL,
   created_at BIGINT NOT NULL,
@@ -101,7 +101,7 @@ CREATE TABLE __agents_messages (
 ) {compact};
 
 -- Custom state in cells. slot '' is a top-level key itself: its JSON, or '[' or '{' when it holds a list or an object,
--- whose items are slots '#0000000000', ... and whose members are slots '.name'. Cells hold the present only; `since` is
+-- whose items are slots '#0000000000', ... and whose members are slots '.name'. Cells hold current values only; `since` is
 -- how many checkpoints the session had when the cell was written.
 CREATE TABLE __agents_custom_state (
   session_id TEXT NOT NULL,
@@ -112,8 +112,8 @@ CREATE TABLE __agents_custom_state (
   PRIMARY KEY (session_id, key, slot)
 ) WITHOUT ROWID;
 
--- An overwritten cell is kept once, for the checkpoints that saw it: in `overwritten` of the checkpoint that the commit
--- makes ([[key, slot, text, since], ...]), or here if it makes none. `number` is the first checkpoint that no longer saw it.
+-- An overwritten cell is stored once, for the checkpoints that need it: in `overwritten` of the checkpoint that the commit
+-- makes ([[key, slot, text, since], ...]), or here if it makes none. `number` is the first checkpoint without it.
 CREATE TABLE __agents_past (
   session_id TEXT NOT NULL,
   number BIGINT NOT NULL,
@@ -124,7 +124,7 @@ CREATE TABLE __agents_past (
   PRIMARY KEY (session_id, number, key, slot)
 ) WITHOUT ROWID;
 
--- Rows live for one step and are only found by their key.
+-- Rows exist for one step and are only looked up by key.
 CREATE TABLE __agents_staging (
   session_id TEXT NOT NULL,
   step_id TEXT NOT NULL,
@@ -139,7 +139,7 @@ CREATE TABLE __agents_staging (
 ) WITHOUT ROWID;
 
 -- `number` counts the commits of a session; `state` holds the session's fields, custom state is in the cells.
--- A checkpoint is found by the time in its id and by its session: times only grow, so the commits of all sessions write to
+-- A checkpoint is found by session and the time in its id: times only grow, so the commits of all sessions write to
 -- the same page of the index, while ids are scattered.
 CREATE TABLE __agents_checkpoints (
   session_id TEXT NOT NULL,
@@ -159,7 +159,7 @@ CREATE TABLE __agents_checkpoints (
 ) {compact};
 CREATE INDEX __agents_checkpoints_by_time ON __agents_checkpoints (created_at, session_id);
 
--- All that was overwritten: checkpoint n has seen what is here with since < n < number.
+-- All overwritten cells: those with since < n < number belong to checkpoint n.
 CREATE VIEW __agents_history AS
 SELECT session_id, number, key, slot, value, since FROM __agents_past
 UNION ALL
@@ -167,8 +167,8 @@ SELECT p.session_id, p.number, json_extract(j.value, '$[0]') AS key, json_extrac
   json_extract(j.value, '$[2]') AS value, json_extract(j.value, '$[3]') AS since
 FROM __agents_checkpoints AS p, json_each(p.overwritten) AS j;
 
--- Ways in which conversations continued. What was put aside of one lies in the tables above, with `shelf` for its session.
--- `about` is for the library alone; `state` holds the session's fields as they were when the branch was put aside.
+-- Branches of conversations. The shelved rows of a branch are in the tables above, with `shelf` as their session.
+-- `about` is read by the library only; `state` holds the session's fields when the branch was left.
 CREATE TABLE __agents_branches (
   session_id TEXT NOT NULL,
   branch_id TEXT NOT NULL,
@@ -197,7 +197,7 @@ CREATE TABLE __agents_runs (
 );
 CREATE UNIQUE INDEX __agents_runs_in_order ON __agents_runs (session_id, position);
 
--- Open runs by the end of their lease, to find those that no worker holds.
+-- Open runs by lease, to find those without a worker.
 CREATE INDEX __agents_runs_running ON __agents_runs ((COALESCE(lease_until, 0)), started_at, session_id)
   WHERE status = 'running';
 
@@ -227,8 +227,8 @@ CREATE TABLE __agents_interrupt_flags (
 
 -- family: streams
 
--- Streams: one row per stream with the counter of its sequences, its chunks, and what it remembers of its producers.
--- The first chunk after `floor` is the first one kept; `trimmed_to` says how far the rows below it are removed already.
+-- Streams: one row per stream with its sequence counter, its chunks, and the position of each producer.
+-- Chunks up to `floor` are dropped; rows up to `trimmed_to` have been deleted.
 -- `fence` only grows: calls of an owner with a smaller one are rejected.
 CREATE TABLE __agents_streams (
   stream_id TEXT PRIMARY KEY,
@@ -247,8 +247,8 @@ CREATE TABLE __agents_streams (
   updated_at BIGINT NOT NULL
 );
 
--- The chunks of one append lie in one row, a JSON array of their texts: on Cloudflare every row written is billed, and
--- elsewhere a row costs more than a chunk. All of them have one step, and their sequences follow each other.
+-- The chunks of one append are one row, a JSON array of their texts: on Cloudflare every row written is billed, and
+-- elsewhere a row costs more than a chunk. They belong to one step and have consecutive sequences.
 CREATE TABLE __agents_stream_segments (
   stream_id TEXT NOT NULL,
   first_sequence BIGINT NOT NULL,
@@ -259,7 +259,7 @@ CREATE TABLE __agents_stream_segments (
   PRIMARY KEY (stream_id, first_sequence)
 ) WITHOUT ROWID;
 
--- The same chunk by chunk, for people who look.
+-- The same, one row per chunk, for people who inspect the database.
 CREATE VIEW __agents_stream_chunks AS
 SELECT g.stream_id, g.first_sequence + j.key AS sequence, g.step, g.created_at, j.value AS chunk
 FROM __agents_stream_segments AS g, json_each(g.chunks) AS j;
@@ -275,8 +275,8 @@ CREATE TABLE __agents_stream_producers (
 
 -- family: usage
 
--- What sessions spend. A row is one entry; columns of other kinds are NULL. `name` is the model, the tool, the type of
--- the sub-agent or the custom name. A custom amount is either whole or not, so that whole ones add up exactly.
+-- Usage of sessions. A row is one entry; columns of other kinds are NULL. `name` is the model, the tool, the type of
+-- the sub-agent or the custom name. A custom amount is stored as an integer if it is one, so that integers add up exactly.
 CREATE TABLE __agents_usage (
     session_id TEXT NOT NULL,
     id TEXT NOT NULL,
@@ -306,7 +306,7 @@ CREATE INDEX __agents_usage_by_time ON __agents_usage (timestamp, session_id, id
 
 CREATE INDEX __agents_usage_by_run ON __agents_usage (run_id, timestamp) WHERE run_id IS NOT NULL;
 
--- Which session lies directly below which, as entries have told.
+-- Parents and children among sessions, as recorded by entries.
 CREATE TABLE __agents_usage_links (
     parent_session_id TEXT NOT NULL,
     sub_session_id TEXT NOT NULL,
@@ -317,8 +317,8 @@ CREATE INDEX __agents_usage_links_by_sub ON __agents_usage_links (sub_session_id
 
 -- family: memory
 
--- What agents remember. `content`, `metadata` and `embedding` are for giving back, `words` is what search looks at.
--- `scope` is a short mark of the entity that stands before each of its words in the index.
+-- The memories of agents. `content`, `metadata` and `embedding` are returned, `words` is searched.
+-- `scope` is a short mark of the entity that precedes each of its words in the index.
 CREATE TABLE __agents_memories (
     memory_number INTEGER PRIMARY KEY,
     entity_id TEXT NOT NULL,
@@ -338,9 +338,9 @@ CREATE INDEX __agents_memories_by_age ON __agents_memories (entity_id, updated_a
 
 CREATE INDEX __agents_memories_by_source ON __agents_memories (entity_id, source, updated_at);
 
--- The search index: no text, no positions, only which memory has which word. The words come ready-made, separated by
--- single blanks; the ascii tokenizer leaves everything else as it is. Because each word carries its entity's scope, a
--- search meets that entity's memories only, however common the word is elsewhere.
+-- The search index: no text, no positions, only which memory has which word. The words are already normalized, separated by
+-- single spaces; the ascii tokenizer changes nothing else. Because each word carries its entity's scope, a
+-- search reads that entity's memories only, however common the word is elsewhere.
 CREATE VIRTUAL TABLE __agents_memories_index
 USING fts5(words, content='', detail='none', columnsize=0, tokenize='ascii');
 
@@ -363,7 +363,7 @@ END;
 
 -- family: blobs
 
--- Bytes beside conversations, by their digest. A blob can be seen once its head is written, which is last.
+-- Bytes beside conversations, by their digest. A blob becomes visible when its head is written, which happens last.
 CREATE TABLE __agents_blobs (
     space TEXT NOT NULL,
     digest TEXT NOT NULL,
