@@ -1,21 +1,16 @@
 """The messages of a conversation: plain dicts, stored and returned exactly as given.
 
-A store accepts any JSON object with a string `role`. The executor writes, besides `role` and `content`:
-
-    user        `id`: the client's own if it is valid and new in the conversation, else the library's
-    assistant   `id`, `tool_calls`, `thinking`, `finish_reason`; `native`: the provider's own form (`llm/native.py`)
-    tool        `tool_call_id`, `tool_name`, `success`; `effect_key`: the effect it had, or may have had if `outcome` is
-                `unknown`; `undo`: what its tool needs to undo the effect
+The TypedDicts describe what the executor writes; a store accepts any JSON object with a string `role`.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Container, Iterable, Sequence
-from typing import Any, TypedDict
+from typing import Any, Literal, Required, TypedDict, cast
 
-from .codec import ensure_object
-from .content import as_part
+from .codec import Json, ensure_object
+from .content import Content, as_part
 from .errors import InvalidArgument
 from .ids import ensure_own_id
 
@@ -40,9 +35,71 @@ class ToolCall(TypedDict):
     arguments: dict[str, Any]
 
 
+class UserMessage(TypedDict, total=False):
+    """A message from a user, or from the library in the user's role."""
+
+    role: Required[Literal["user"]]
+    content: Required[Content]
+    id: str
+    """The client's own if it is valid and new in the conversation, else the library's."""
+    automatic: bool
+    """Whether the library wrote it."""
+
+
+class SystemMessage(TypedDict):
+    """A message from the application."""
+
+    role: Literal["system", "developer"]
+    content: str
+
+
+class AssistantMessage(TypedDict, total=False):
+    """A model's reply."""
+
+    role: Required[Literal["assistant"]]
+    content: Required[str]
+    id: str
+    thinking: str
+    tool_calls: list[ToolCall]
+    finish_reason: str
+    native: dict[str, Any]
+    """The provider's own form of it (see `llm/native.py`)."""
+    interrupted: bool
+    """Whether the model was stopped in the middle of it."""
+    undo: dict[str, Json]
+    """Why the library wrote it: to undo what a failed turn did."""
+
+
+class ToolMessage(TypedDict, total=False):
+    """The outcome of a tool call."""
+
+    role: Required[Literal["tool"]]
+    tool_call_id: Required[str]
+    tool_name: Required[str]
+    content: Required[Content]
+    success: Required[bool]
+    arguments: dict[str, Any]
+    """What a person changed the model's arguments to."""
+    answered_by: str
+    """The user who responded to the call."""
+    effect_key: str
+    """The effect that the call had, or may have had if `outcome` is `unknown`."""
+    outcome: Literal["unknown"]
+    undo: dict[str, Json]
+    """What the tool needs to undo the effect."""
+
+
+AnyMessage = UserMessage | SystemMessage | AssistantMessage | ToolMessage
+
+
+def as_message(message: AnyMessage) -> Message:
+    """Return the same dict typed as any message: to a type checker a TypedDict is not a dict."""
+    return cast(Message, message)
+
+
 def automatic_message(content: str) -> Message:
     """Return a message from the library to the model in the user's role: a reminder, or why an output was rejected."""
-    return {"role": "user", "content": content, "automatic": True}
+    return as_message({"role": "user", "content": content, "automatic": True})
 
 
 def is_from_user(message: Message) -> bool:

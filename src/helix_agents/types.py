@@ -79,7 +79,7 @@ class ToolQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
 class PendingClientToolCall(msgspec.Struct, frozen=True):
     """A tool call that waits for a response from outside: a client's result, a person's approval, or its real outcome.
 
-    `approval_id` names the question to a person, also one about an outcome: an answer that gives it is refused if
+    `approval_id` names the question to a person, also one about an outcome: an answer that gives it is rejected if
     another question has been asked since.
     """
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from helix_agents import open_stores
 from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.conformance.contracts import checks_for
+from helix_agents.conformance.executor.frozen import Freezer
+from helix_agents.conformance.executor.mortal import Life
+from helix_agents.conformance.executor.x2_fault import Fault
 from helix_agents.conformance.run import run_check
 from tests.conformance import broken_stores as broken
 from tests.conformance.broken_stores import BrokenHarness
@@ -34,3 +38,21 @@ async def test_broken_store_is_caught(kind: type[InMemoryStateStore], name: str)
     sound = await run_check(check, lambda: BrokenHarness(InMemoryStateStore))
 
     assert (caught.outcome, sound.outcome) == ("failed", "passed"), caught.detail
+
+
+@pytest.mark.parametrize(
+    ("process", "carries"),
+    [(Freezer(), True), (Fault(), True), (Life(), True), (Life(apart=True), False)],
+    ids=["frozen", "faulty", "mortal", "apart"],
+)
+async def test_processes_with_faults_write_as_sound_ones_do(process: Freezer | Life, carries: bool) -> None:
+    async with open_stores("memory:") as stores:
+        wrapped = process.wrap(stores)
+        assert wrapped.state.carries(wrapped.streams, wrapped.usage) == carries
+        await (await stores.streams.create_writer("s", "run", "main", fence=1)).close()
+        before = process.calls
+        writer = wrapped.streams.attach_writer("s", "run", "main", fence=1)
+        assert writer is not None
+        await writer.write({"type": "text_delta", "delta": "one", "step": 1})
+        await writer.flush()
+        assert process.calls == before + 1, "a write of chunks is a call of the process"

@@ -102,18 +102,18 @@ def test_every_error_is_in_the_tree() -> None:
     assert all(each.__name__ in (errors.__doc__ or "") for each in own), "the docstring draws the whole tree"
 
 
-@pytest.mark.parametrize("room", ["sqlite", "postgres", "redis", "inmemory"])
-def test_the_stores_of_a_backend_have_a_room(room: str) -> None:
-    found = import_module(f"helix_agents.{room}")
+@pytest.mark.parametrize("module", ["sqlite", "postgres", "redis", "inmemory"])
+def test_the_stores_of_a_backend_have_a_module(module: str) -> None:
+    found = import_module(f"helix_agents.{module}")
     kinds = ("BlobStore", "MemoryStore", "StateStore", "StreamManager", "UsageStore")
     assert [name for name in found.__all__ if not name.endswith(kinds)] == []
     assert len(found.__all__) == len(kinds)
     assert all(isinstance(getattr(found, name), type) for name in found.__all__)
 
 
-def test_the_room_of_cloudflare_lists_what_it_can_load() -> None:
-    room = import_module("helix_agents.cloudflare")
-    assert room.__all__ == sorted(room._HOMES)
+def test_the_module_of_cloudflare_lists_what_it_can_load() -> None:
+    module = import_module("helix_agents.cloudflare")
+    assert module.__all__ == sorted(module._HOMES)
 
 
 def test_importing_the_package_imports_no_extra() -> None:

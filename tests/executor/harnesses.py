@@ -11,6 +11,17 @@ from typing import ClassVar
 
 from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.conformance.harness import Harness
+from helix_agents.stores.state.delegating import DelegatingStateStore
+
+FAULTS = ("faults",)
+OTHER_KINDS = ("example", "processes", "random", "tasks")
+
+
+class Apart(DelegatingStateStore):
+    """Sessions whose writes carry no chunks and no usage, as if streams were in another database."""
+
+    def carries(self, *args: object) -> bool:
+        return False
 
 
 class UrlHarness(Harness):
@@ -33,12 +44,22 @@ class UrlHarness(Harness):
 
 
 class ShortHarness(UrlHarness):
-    """Searches a fifth as long as on memory, unless `HELIX_SOAK=1`: the executor behaves the same on all backends."""
+    """Searches a fifth as long as on memory, unless `HELIX_SOAK=1`: the executor behaves the same on all backends.
+
+    With `sometimes_apart`, every third seed takes sessions and streams apart.
+    """
+
+    sometimes_apart: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
         if os.environ.get("HELIX_SOAK") != "1":
             self.options = replace(self.options, steps=50)
+
+    async def open_stores(self) -> Stores:
+        stores = await super().open_stores()
+        apart = self.sometimes_apart and self.options.seed % 3 == 0
+        return stores._replace(state=Apart(stores.state)) if apart else stores
 
 
 class MemoryHarness(UrlHarness):
@@ -60,6 +81,16 @@ class MemoryHarness(UrlHarness):
         return None
 
 
+class ApartHarness(MemoryHarness):
+    """Sessions and streams in memory, apart from each other."""
+
+    name: ClassVar[str] = "executor in memory, stores apart"
+
+    async def open_stores(self) -> Stores:
+        stores = await super().open_stores()
+        return stores._replace(state=Apart(stores.state))
+
+
 class SqliteHarness(ShortHarness):
     """SQLite in a file, without waiting for the disk: only processes are killed here, not the machine."""
 
@@ -73,3 +104,9 @@ class SqliteHarness(ShortHarness):
     async def dispose(self) -> None:
         await super().dispose()
         shutil.rmtree(self._directory)
+
+
+class SqliteFaultsHarness(SqliteHarness):
+    """The same; each third search for faults takes sessions and streams apart."""
+
+    sometimes_apart = True

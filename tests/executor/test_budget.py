@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
+from itertools import count, repeat
 from typing import Any
 
 import pytest
@@ -102,16 +104,25 @@ async def test_limits_that_nobody_counts_are_refused(stores: Stores) -> None:
             await executor.execute(AGENT, "Go", limits=UsageLimits(tokens=5))
 
 
+@pytest.mark.parametrize("clock", [repeat(1_000_000), count(1_000_000, -1)], ids=["stands still", "runs backwards"])
 @pytest.mark.parametrize("mode", ["ephemeral", "persistent"])
-async def test_what_sub_agents_spend_counts(stores: Stores, mode: Any) -> None:
-    agent = Agent("parent", tools=[Agent("child").as_tool(mode=mode)])
-    llm = ScriptedLLM(
-        {
-            "parent": lambda request: Reply(calls=[Call("child", {"input": "x"})], usage=TokenUsage("m", prompt=1)),
-            "child": lambda request: Reply("ok", usage=TokenUsage("m", prompt=100)),
-        }
-    )
-    async with AgentExecutor(stores, llm, clock=lambda: 1_000_000) as executor:  # all in the same millisecond
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_what_sub_agents_spend_counts(stores: Stores, mode: Any, clock: Any, depth: int) -> None:
+    child = Agent("child").as_tool(mode=mode if depth == 1 else "ephemeral")
+    if depth == 2:
+        child = Agent("between", tools=[child]).as_tool(name="child", mode=mode)
+    agent = Agent("parent", tools=[child])
+
+    def answer(request: ModelRequest) -> Reply:
+        if request.agent_type == "child":
+            return Reply("ok", usage=TokenUsage("m", prompt=100))
+        if request.agent_type == "between" and request.messages[-1]["role"] == "tool":
+            return Reply("ok", usage=TokenUsage("m"))
+        prompt = 1 if request.agent_type == "parent" else 0
+        return Reply(calls=[Call("child", {"input": "x"})], usage=TokenUsage("m", prompt=prompt))
+
+    llm = ScriptedLLM(answer)
+    async with AgentExecutor(stores, llm, clock=clock.__next__) as executor:
         for turn in (1, 2):  # each run counts from zero
             result = await executor.run(agent, "Go", session_id="s", limits=UsageLimits(tokens=150))
             session = await stores.state.load_state("s")
@@ -121,3 +132,40 @@ async def test_what_sub_agents_spend_counts(stores: Stores, mode: Any) -> None:
         session = await stores.state.load_state("s")
         assert session is not None
         assert ("tokens=404" in (result.error or ""), session.step_count) == (True, 4)
+
+
+class Counted:
+    """A store that counts its calls by method."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.calls = Counter[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls[name] += 1
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize("mode", ["ephemeral", "persistent"])
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_a_limit_reads_as_much_in_a_late_turn_as_in_an_early_one(stores: Stores, mode: Any, depth: int) -> None:
+    child = Agent("leaf").as_tool(name="child", mode=mode if depth == 1 else "ephemeral")
+    if depth == 2:
+        child = Agent("middle", tools=[child]).as_tool(name="child", mode=mode)
+    reads, early = Counted(stores.state), Counter[str]()
+    usage = TokenUsage("m", prompt=1)
+
+    def answer(request: ModelRequest) -> Reply:
+        asks = request.agent_type != "leaf" and request.messages[-1]["role"] == "user"
+        return Reply(calls=[Call("child", {"input": "x"})], usage=usage) if asks else Reply("ok", usage=usage)
+
+    state: Any = reads
+    options: Any = {"usage_store": stores.usage, "clock": count(1_000_000).__next__}
+    async with AgentExecutor(state, stores.streams, ScriptedLLM(answer), **options) as executor:
+        for turn in range(1, 21):
+            reads.calls.clear()
+            agent = Agent("parent", tools=[child])
+            result = await executor.run(agent, "Go", session_id="s", limits=UsageLimits(tokens=1000))
+            assert result.status == "completed"
+            early = early if turn > 2 else reads.calls.copy()
+    assert reads.calls == early

@@ -12,8 +12,10 @@ from helix_agents import AgentExecutor
 from helix_agents.backends.inmemory.state_store import InMemoryBeside
 from helix_agents.conformance.executor.harness import Clockwork, Parts, make_executor, simple_agent
 from helix_agents.conformance.executor.x9_standing import Gated, ask
+from helix_agents.executor.stream import fenced
 from helix_agents.inmemory import InMemoryStateStore, InMemoryStreamManager, InMemoryUsageStore
-from helix_agents.llm.scripted import Call, ScriptedLLM
+from helix_agents.llm.scripted import Call, Reply, ScriptedLLM
+from helix_agents.tools import tool
 
 AGENT = simple_agent(ask)
 
@@ -92,7 +94,7 @@ TOGETHER, APART = True, False
         (first, TOGETHER, 2),
         (following, TOGETHER, 2),
         (queued, TOGETHER, 5),
-        (recovered, TOGETHER, 10),
+        (recovered, TOGETHER, 8),
         (answered, TOGETHER, 7),
         (first, APART, 6),
         (following, APART, 4),
@@ -130,3 +132,47 @@ async def test_a_submit_to_an_unfinished_turn_is_one_write(unfinished: Callable[
     async with make_executor(counted, ScriptedLLM(["Done."]), clock=clock, agents=[AGENT]) as executor:
         await executor.submit(AGENT, "More", session_id="dead" if unfinished is recovered else "answered")
     assert len([name for name in calls if not name.startswith(READS)]) == 1, calls
+
+
+class CountingStreams(InMemoryStreamManager):
+    """Streams that count the writes of their own."""
+
+    def __init__(self, calls: list[str]) -> None:
+        super().__init__()
+        self._calls = calls
+
+    async def _append(self, stream_id: str, **options: Any) -> int:
+        self._calls.append("append")
+        return await super()._append(stream_id, **options)
+
+
+COMMIT = "save_state_and_promote_staging"
+
+
+@pytest.mark.parametrize(
+    ("text", "idempotent", "step"),
+    [
+        ("", False, ["stage_calls", COMMIT]),
+        ("I look it up.", False, ["stage_calls", COMMIT]),
+        ("", True, [COMMIT]),
+        ("I look it up.", True, ["append", COMMIT]),  # text does not wait for the end of the tools
+    ],
+)
+async def test_a_step_waits_for_two_writes_at_most(
+    text: str, idempotent: bool, step: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fenced, "LINGER_SECONDS", 3600)
+
+    @tool(idempotent=idempotent)
+    async def look(n: int) -> str:
+        """Look something up."""
+        return "found"
+
+    calls: list[str] = []
+    streams = CountingStreams(calls)
+    store = InMemoryStateStore(beside=InMemoryBeside(streams, InMemoryUsageStore()))
+    stores = Parts(cast(Any, Counting(store, calls, together=True)), streams, None)
+    looks = [Call("look", {"n": 1}), Call("look", {"n": 2})]
+    async with make_executor(stores, ScriptedLLM([Reply(text, looks), Reply(text, looks), "Done."])) as executor:
+        await executor.run(simple_agent(look), "Go", session_id="s")
+    assert [name for name in calls if not name.startswith(READS)] == ["create_session", *step, *step, COMMIT]

@@ -38,7 +38,7 @@ class CannotRelease(InMemoryStateStore):
 
 
 async def test_a_run_that_cannot_be_released_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    executor = AgentExecutor(CannotRelease(), InMemoryStreamManager(), ScriptedLLM(["Done."]), lease_seconds=0.5)
+    executor = AgentExecutor(CannotRelease(), InMemoryStreamManager(), ScriptedLLM(["Done."]))
     handle = await executor.execute(Agent("a"), "Go", session_id="s")
     with pytest.raises(StoreError):
         await handle.result()

@@ -39,7 +39,7 @@ async def test_an_executor_on_what_are_not_its_stores_is_refused() -> None:
 def test_two_agents_of_one_name_are_refused_wherever_they_hide() -> None:
     below = Agent("a").as_tool(name="ask", description="Ask.")
     for agents in ([Agent("a"), Agent("a")], [Agent("a", tools=[below])]):
-        with pytest.raises(InvalidArgument, match="Two different agents are called 'a'"):
+        with pytest.raises(InvalidArgument, match="Two different agents are named 'a'"):
             AgentRegistry(agents)
 
 

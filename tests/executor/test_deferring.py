@@ -68,7 +68,7 @@ async def test_a_token_needs_a_secret_and_a_url_an_address() -> None:
     @tool
     async def hand_over(ctx: ToolContext) -> str:
         """Hand the work over."""
-        with pytest.raises(InvalidArgument, match="above zero"):
+        with pytest.raises(InvalidArgument, match="must be positive"):
             await ctx.defer(deadline_seconds=0)
         call = await ctx.defer()
         for read in ("token", "url"):

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from helix_agents.conformance.pytest import conformance_tests
-from tests.executor.harnesses import ShortHarness
+from tests.executor.harnesses import FAULTS, OTHER_KINDS, ShortHarness
 from tests.servers.fixtures import started
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis_server import VALKEY_9, RedisServer
@@ -67,5 +67,15 @@ async def _ask(url: str, statement: str) -> list[Any]:
         await connection.close()
 
 
-test_valkey = pytest.mark.usefixtures("empty_valkey")(conformance_tests(ValkeyHarness))
-test_postgres = pytest.mark.usefixtures("empty_postgres")(conformance_tests(PostgresHarness))
+class ValkeyFaultsHarness(ValkeyHarness):
+    sometimes_apart = True
+
+
+class PostgresFaultsHarness(PostgresHarness):
+    sometimes_apart = True
+
+
+test_valkey = pytest.mark.usefixtures("empty_valkey")(conformance_tests(ValkeyHarness, only=OTHER_KINDS))
+test_valkey_faults = pytest.mark.usefixtures("empty_valkey")(conformance_tests(ValkeyFaultsHarness, only=FAULTS))
+test_postgres = pytest.mark.usefixtures("empty_postgres")(conformance_tests(PostgresHarness, only=OTHER_KINDS))
+test_postgres_faults = pytest.mark.usefixtures("empty_postgres")(conformance_tests(PostgresFaultsHarness, only=FAULTS))

@@ -170,3 +170,25 @@ async def test_a_server_that_is_not_there_is_store_unavailable(private_postgres:
         await asyncio.to_thread(private_postgres.start)
         assert await store.append_messages("a", [user("x")]) == 1
         await store.close()
+
+
+FULL = """
+CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'could not extend file "base/5/16384": {0}' USING ERRCODE = '{1}', HINT = 'Check free disk space.';
+END $$;
+CREATE TRIGGER no_room BEFORE INSERT ON __agents_messages EXECUTE FUNCTION no_room();
+"""
+
+
+@pytest.mark.parametrize("reason", [("No space left on device", "53100"), ("File too large", "XX000")])
+async def test_a_server_that_has_no_room_is_store_unavailable(postgres_url: str, reason: tuple[str, str]) -> None:
+    async with asyncpg.create_pool(postgres_url, min_size=1, max_size=2) as pool:
+        store = PostgresStateStore(pool)
+        await store.create_session("a", agent_type="agent")
+        await pool.execute(FULL.format(*reason))
+        with pytest.raises(StoreUnavailable, match=reason[0]):
+            await store.append_messages("a", [user("x")])
+        await pool.execute("DROP TRIGGER no_room ON __agents_messages")
+        assert await store.append_messages("a", [user("x")]) == 1
+        await store.close()

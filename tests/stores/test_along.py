@@ -16,7 +16,7 @@ def announce(checkpoint_id: str, warnings: Sequence[str]) -> list[NewChunk]:
 
 
 def test_announcements_come_last_and_count_as_after_the_checkpoint() -> None:
-    made = Along(append=APPEND, news=announce, after=1).told("cp", ["lost"])
+    made = Along(append=APPEND, news=announce, after=1).with_announcement("cp", ["lost"])
     assert made.append is not None
     assert [chunk.text for chunk in made.append.chunks] == ["{}", "cp ['lost']", "[]"]
     assert (made.append.counter, made.after, made.news) == (3, 3, None)
@@ -24,7 +24,7 @@ def test_announcements_come_last_and_count_as_after_the_checkpoint() -> None:
 
 def test_without_announcements_nothing_changes() -> None:
     for along in (Along(), Along(append=APPEND), Along(news=announce)):
-        assert along.told("cp", []) is along
+        assert along.with_announcement("cp", []) is along
 
 
 def test_the_stream_is_that_of_the_chunks_or_of_the_new_turn() -> None:

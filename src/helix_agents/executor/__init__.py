@@ -4,8 +4,9 @@ from .executor import AgentExecutor
 from .handle import AgentResult, RunHandle, result_of
 from .inbox import Waiting
 from .later.schedules import Schedule, ScheduleOptions
+from .later.tokens import HookTokens
 from .later.webhooks import Webhook
-from .options import ExecuteOptions, Input, SubmitOptions
+from .options import ExecuteOptions, Input, Request, SubmitOptions
 from .remote import Completion
 from .retrying import impatient
 from .run.hooks import INTERRUPTED, Hooks, ModelAnswer, RunInfo
@@ -33,11 +34,13 @@ __all__ = [
     "Ending",
     "ExecuteOptions",
     "Follower",
+    "HookTokens",
     "Hooks",
     "Input",
     "Intent",
     "ModelAnswer",
     "Outcome",
+    "Request",
     "RetryPolicy",
     "RunHandle",
     "RunInfo",

@@ -14,7 +14,7 @@ from ..messages import Message
 from ..types import Branch, SessionState
 from .handle import RunHandle
 from .local_runs import LocalRuns
-from .options import BranchOptions, Input, read_request
+from .options import BranchOptions, Input, Request, read_request
 from .services import Services
 from .session.branching import BranchStart, list_branches, switch_branch
 from .session.observe import find
@@ -75,7 +75,11 @@ class Conversations:
         found = await find(self.services, session_id, user_id=options.get("user_id"))
         known = self.runs.known(found.existing.agent_type if agent is None else agent)
         request = read_request(known, input, {**options, "session_id": session_id})
-        return await self.starter.start(replace(request, branch_at=branch_at, expected=found))
+        return await self._start_branch(replace(request, branch_at=branch_at, expected=found))
+
+    async def _start_branch(self, request: Request) -> RunHandle:
+        """Start the run of a new branch. Overridden where an engine does the work."""
+        return await self.starter.start(request)
 
     async def list_branches(self, session_id: str, *, user_id: str | None = None) -> list[Branch]:
         """Return the branches of a conversation, in the order in which they start. Siblings share `message_id`."""

@@ -192,7 +192,7 @@ class AgentExecutor(Conversations):
         """
         self.runs.ensure_open()
         handle = await self.starter.start(read_request(self.runs.known(agent), input, options), released=True)
-        await wake_workers(self.services.streams)
+        await self._announce_work()
         return handle
 
     async def resume(
@@ -276,7 +276,7 @@ class AgentExecutor(Conversations):
         """
         schedule = new_schedule(self.runs.known(agent).name, options, self.services)
         stored = await self._schedules.add(schedule, as_messages(input))
-        await wake_workers(self.services.streams)  # idle workers sleep until the next due time they know
+        await self._announce_work()  # idle workers sleep until the next due time they know
         return stored
 
     async def list_schedules(self, *, user_id: str | None = None) -> list[Schedule]:
@@ -322,7 +322,7 @@ class AgentExecutor(Conversations):
         or this executor if it knows the agent.
         """
         if (undoing := await self._remote.abort(session_id, reason, user_id=user_id)) is not None:
-            await wake_workers(self.services.streams)
+            await self._announce_work()
             if any(agent.name == undoing.agent_type for agent in self.agents):
                 await self.recovery.pick_up(undoing)
 
@@ -363,13 +363,13 @@ class AgentExecutor(Conversations):
             answered_by=answered_by,
             user_id=user_id,
         )
-        await wake_workers(self.services.streams)
+        await self._announce_work()
         return receipt
 
     async def complete_deferred(self, token: str, *, result: Json = ..., error: str | None = None) -> Completion:
         """Complete a deferred call with its `result` or an `error`, by the token that `ctx.defer` returned."""
         completion = await self._remote.complete_deferred(token, result=result, error=error)
-        await wake_workers(self.services.streams)
+        await self._announce_work()
         return completion
 
     async def list_waiting(
@@ -409,6 +409,10 @@ class AgentExecutor(Conversations):
     async def restore(self, session_id: str, checkpoint_id: str, *, user_id: str | None = None) -> SessionState:
         """Restore a session and its stream to one of its checkpoints. Raises `AlreadyRunning`."""
         return await self._remote.restore(session_id, checkpoint_id, user_id=user_id)
+
+    async def _announce_work(self) -> None:
+        """Wake idle workers, because a run or a schedule waits for one. Overridden where no workers listen."""
+        await wake_workers(self.services.streams)
 
     # -- resources
 

@@ -23,7 +23,7 @@ from .session.closing import wait_seconds
 from .session.observe import CanResume, Found, find
 from .session.questions import all_waiting
 from .session.standing import UNCLOSED, Action, Intent, Standing, decide, reason_of
-from .stream.follow import RunChunks, StreamPlace
+from .stream.follow import RunChunks, StreamPlace, stopped_session
 
 T = TypeVar("T")
 
@@ -136,11 +136,12 @@ class RunHandle(Generic[Output]):
         return StreamPlace(self.session_id, self._stream_id, start, follow=follow, wait=wait, starts_over=True)
 
     async def _close_when_lost(self, reader: StreamReader, lost: list[BaseException]) -> None:
-        """Close the reader when the run is lost, because no process may be left to close its stream."""
+        """Close the reader when no process will close the stream: the run is lost, or its session was restored."""
         error = await (self._lost_elsewhere() if self._task is None else self._lost_here(self._task))
-        if error is None:
-            return
-        lost.append(error)
+        if error is None and self._task is not None:
+            return  # it stopped, and closed its stream
+        if error is not None:
+            lost.append(error)
         with suppress(StoreError):  # the stream cannot be read to its end
             streams = self._services.streams
             while (info := await streams.get_stream_info(self._stream_id)) is not None:
@@ -159,8 +160,8 @@ class RunHandle(Generic[Output]):
             return await self._lost_elsewhere()
         return task.exception()
 
-    async def _lost_elsewhere(self) -> BaseException:
-        """Wait until the run of another process has died and no process will close the stream; return the error."""
+    async def _lost_elsewhere(self) -> BaseException | None:
+        """Wait until no process will close the stream of the run; return the error if the run has died."""
         while True:
             await asyncio.sleep(LIVENESS.first_seconds)
             try:
@@ -169,10 +170,14 @@ class RunHandle(Generic[Output]):
                     continue  # its stream is deleted with it
                 unclosed = found.seen.standing in UNCLOSED
                 lost = await self._lost(found)
+                stopped = found.session.status != "active"
+                left_open = stopped and await stopped_session(self._services, self.session_id) is not None
             except StoreError:
                 continue
             if lost is not None or unclosed:
                 return lost or RunLost(self.session_id, self.run_id, "its process died")
+            if left_open:
+                return None
 
     async def _lost(self, found: Found) -> RunLost | None:
         """Return why the run is lost; None if it is not, or if this handle has continued it."""

@@ -201,8 +201,10 @@ class Starter:
             # An engine continues its own run.
             if is_lost and not decide(found.seen, Intent.RESUME).is_refusal:
                 try:
-                    resumed = await self.resume(request.agent, request.id, deps=request.deps)
-                except (AlreadyRunning, NotResumable):
+                    resumed = await self.resume(
+                        request.agent, request.id, incarnation=found.session.incarnation, deps=request.deps
+                    )
+                except (AlreadyRunning, NotResumable, SessionNotFound):
                     continue
                 task = self._runs.task_of(resumed.run_id)
                 # The caller gets the run that the key started, from its start, whichever process continues it.
@@ -219,12 +221,18 @@ class Starter:
         *,
         message: Message | None = None,
         user_id: str | None = None,
+        incarnation: str | None = None,
         deps: Any = None,
     ) -> RunHandle:
-        """Continue a session whose run was interrupted or crashed, or whose questions were answered."""
+        """Continue a session whose run was interrupted or crashed, or whose questions were answered.
+
+        `incarnation`: the session must still be the one that the caller has read.
+        """
         intent = Intent.RESUME if message is None else Intent.RESUME_WITH_MESSAGE
         found, action = await decided(self._services, intent, session_id, agent=agent, user_id=user_id, messages=True)
         session = found.existing
+        if incarnation not in (None, session.incarnation):
+            raise SessionNotFound(session_id)
         if action is Action.CLOSE:
             await self._not_stalled(found, close(self._services, found))
             return self._runs.handle(agent, session, found.run)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 MAX_DEPTH = 50
 _LISTS = (list, tuple, set, frozenset)
+_PLAIN = (Any, None, type(None), str, int, float, bool)
 _PLACE = re.compile(r"at `\$([^`]*)`")
 _STEP = re.compile(r"\.([^.\[]+)|\[[^\]]*\]")
 
@@ -26,6 +27,15 @@ def choices_of(hint: Any) -> list[Any]:
     if origin in (Union, UnionType):
         return [choice for part in get_args(hint) for choice in choices_of(part)]
     return []
+
+
+def may_have_choices(hint: Any) -> bool:
+    """Return whether `meant` may change a value; True if in doubt."""
+    if get_origin(hint) is Annotated:
+        return may_have_choices(get_args(hint)[0])
+    if get_origin(hint) in (*_LISTS, dict, Union, UnionType):
+        return any(part is not Ellipsis and may_have_choices(part) for part in get_args(hint))
+    return not any(hint is plain for plain in _PLAIN)
 
 
 def allowed_at(hint: Any, error: str) -> str:

@@ -18,7 +18,7 @@ import msgspec
 from ..codec import Json
 from ..errors import InvalidArgument
 from ..values import InvalidInput, convert
-from .choices import allowed_at, meant
+from .choices import allowed_at, may_have_choices, meant
 from .docstrings import split_docstring
 
 
@@ -28,6 +28,7 @@ class InputModel:
     def __init__(self, name: str, fields: list[tuple[str, Any, Any]]) -> None:
         fields = [_without_field_info(*field) for field in fields]
         self._hints = {name: hint for name, hint, _ in fields}
+        self._has_choices = any(map(may_have_choices, self._hints.values()))
         self._names = [field[0] for field in fields]
         self._adapters = {name: _adapter(hint) for name, hint, _ in fields if _needs_pydantic(hint)}
         plain = [(name, Any if name in self._adapters else hint, default) for name, hint, default in fields]
@@ -43,7 +44,8 @@ class InputModel:
 
         Lenient: a number may be a string; an enum member may be given by name or in another case.
         """
-        arguments = meant(arguments, self._hints)
+        if self._has_choices:
+            arguments = meant(arguments, self._hints)
         try:
             filled = convert(arguments, self._struct)
         except InvalidInput as error:

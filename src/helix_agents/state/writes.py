@@ -72,7 +72,7 @@ class _Malformed(ValueError):
 
 
 def _parse(op: object) -> ParsedOp:
-    if not isinstance(op, Mapping):
+    if op.__class__ is not dict and not isinstance(op, Mapping):  # the first is five times as fast
         raise _Malformed("an op must be an object")
     kind = op.get("kind")
     if not isinstance(kind, str) or kind not in _MEMBER:

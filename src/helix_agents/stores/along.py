@@ -68,7 +68,7 @@ class Along(msgspec.Struct, frozen=True):
         changed = self.append or self.start
         return None if changed is None else changed.stream_id
 
-    def told(self, checkpoint_id: str, warnings: Sequence[str]) -> Along:
+    def with_announcement(self, checkpoint_id: str, warnings: Sequence[str]) -> Along:
         """Return this with the chunks that announce the commit added, if there are any."""
         if self.news is None or self.append is None:
             return self

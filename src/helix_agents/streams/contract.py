@@ -107,7 +107,7 @@ class StreamReader(ABC):
 
     @abstractmethod
     def stored(self) -> AsyncIterator[StoredChunk]:
-        """Iterate over the same chunks with their sequences."""
+        """Iterate like `__aiter__`, over chunks with their sequences."""
 
     @abstractmethod
     async def read(self, *, timeout_seconds: float | None = None) -> list[StoredText]:

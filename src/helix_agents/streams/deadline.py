@@ -24,7 +24,7 @@ class Deadline:
         self._fires_at = 0.0
 
     def start(self, waiter: Waiter, due: float) -> None:
-        """Set the waiter's result to False at loop time `due`, unless it is done by then or the wait ends."""
+        """Start a wait: at loop time `due` the waiter's result becomes False, unless it has one or `end` was called."""
         self._waiter, self._due = waiter, due
         loop = waiter.get_loop()
         if self._timer is not None and self._loop is loop and self._fires_at <= due:

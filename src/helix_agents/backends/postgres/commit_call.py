@@ -3,8 +3,8 @@
 `commit.sql` holds the function with its parts and says what its texts mean; this file puts a `Commit` into these texts.
 They change together.
 
-All texts but the messages travel as one: asyncpg asks every element of a list through abstract classes what it is.
-Where a text has the separator in it, which only ids of the caller's own making can, they travel as a list.
+All texts but the messages are sent as one string, because asyncpg checks every element of a list against abstract
+classes. If a text contains the separator, as only ids chosen by callers can, they are sent as a list.
 """
 
 from __future__ import annotations

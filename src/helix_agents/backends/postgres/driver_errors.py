@@ -23,6 +23,9 @@ _NOT_NOW = frozenset({"08", "53", "55", "57", "58", "40", "25"})
 """Classes of SQLSTATE that are temporary: connection, resources, object state, operator, system, rollback,
 read-only."""
 
+_NO_ROOM = "Check free disk space."
+"""The server's hint when a file cannot grow. Where a quota is the reason, the SQLSTATE is only `XX000`."""
+
 _GUARD = "guard_"
 
 
@@ -62,7 +65,9 @@ def _of_server(error: asyncpg.PostgresError) -> Exception:
     if isinstance(error, asyncpg.UniqueViolationError):
         return BatchRefused(f"unique {getattr(error, 'table_name', None)}")
     if state == FORBIDDEN:
-        return StoreError(f"Postgres denied access: {error}. Grant the role this privilege, or migrate with another role.")
+        return StoreError(
+            f"Postgres denied access: {error}. Grant the role this privilege, or migrate with another role."
+        )
     if state == NO_TABLE:
         return StoreError(f"Postgres: {error}. Run `helix migrate` on this database, or check schema and prefix.")
     if type(error) is asyncpg.DataError or state in ("22021", "22P05"):
@@ -74,6 +79,6 @@ def _of_server(error: asyncpg.PostgresError) -> Exception:
             f"Postgres: {error}. A transaction-mode pooler seems to be in use: give the pool statement_cache_size=0 "
             "and the store transaction_pooler=True."
         )
-    if state[:2] in _NOT_NOW:
+    if state[:2] in _NOT_NOW or getattr(error, "hint", None) == _NO_ROOM:
         return StoreUnavailable(f"Postgres cannot do this now: {error}. Try again.")
     return StoreError(f"Postgres: {error} ({state})")

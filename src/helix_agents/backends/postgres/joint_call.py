@@ -1,7 +1,7 @@
 """A commit that carries chunks and usage, as one function call: append, record usage, commit.
 
-The function calls the three that are there already. The append comes first, because the checkpoint notes where in the
-stream it ends; what a later part refuses undoes the earlier ones.
+It calls the three existing functions. The append comes first, because the checkpoint stores the stream position; if a
+later part is rejected, the earlier ones are undone.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class PostgresStateStore(SqlStateStore):
     """StateStore on an asyncpg pool, migrated on first use. `close` gives connections back; the pool stays open.
 
     `schema`: where the tables are; left out, the first schema of the role's search path. `prefix`: of tables' names.
-    `transaction_pooler`: a pooler in transaction mode is in between; needed only if it is not told by the pool's
+    `transaction_pooler`: a pooler in transaction mode is in between; implied by the pool's
     `statement_cache_size=0`. Pass `driver` to share one with other stores.
     """
 

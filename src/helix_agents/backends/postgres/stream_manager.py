@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class PostgresStreamManager(SqlStreamManager):
     """StreamManager on an asyncpg pool, migrated on first use. `close` gives connections back; the pool stays open.
 
-    With the first reader one connection begins to listen and stays: of the pool, or, with `listen_dsn`, a direct one.
+    With the first reader one connection starts to listen and stays open: one of the pool, or with `listen_dsn` a direct
+    one.
     Behind a transaction-mode pooler without `listen_dsn`, and on a pool of a single connection, the manager asks the
     database 40 times a second instead, while it has readers.
     """

@@ -2,12 +2,12 @@
 
 One connection per process listens. A process that has changed a stream notifies after its commit, many streams at a
 time and in a transaction of its own: inside the writing transaction, NOTIFY would make all commits of the database
-queue up behind one lock. A process may die in between, or a connection may be gone without a word, so once a second the
-listening connection also asks for the heads of the streams that have readers here: that finds whatever was missed, and
-tells a dead connection from a quiet one.
+queue up behind one lock. A process may die in between, or a connection may be lost silently, so once a second the
+listening connection also reads the heads of the streams with readers here: that finds missed changes and detects
+a dead connection.
 
-Where listening is impossible (behind a transaction-mode pooler, without an address of its own for it) the heads are
-asked for all the time, for as long as there are readers.
+Where listening is impossible (behind a transaction-mode pooler, without `listen_dsn`), the heads are polled
+continuously, as long as there are readers.
 """
 
 from __future__ import annotations

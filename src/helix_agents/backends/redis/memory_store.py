@@ -1,4 +1,4 @@
-"""RedisMemoryStore: memories by entity, and their words in a sorted set that finds them by their beginning.
+"""RedisMemoryStore: memories by entity, and their words in a sorted set that finds them by prefix.
 
 Redis has no full-text search without modules. Each distinct word of a memory is one member `word, id` of a set in which
 all scores are equal; a range of texts then lists the memories that have a word with a given beginning. A search costs

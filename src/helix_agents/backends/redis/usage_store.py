@@ -1,6 +1,6 @@
 """RedisUsageStore: entries by session, one order by time for all of them.
 
-Entries live in the slot of their session, so that a commit can take them along. The order by time and the links
+Entries live in the slot of their session, so that a commit can carry them. The order by time and the links
 between sessions have a slot of their own and are written first: what they name and is not there is skipped. On one
 server all of it is one write. Sums are added up from the entries of the tree that is asked for.
 

@@ -1,6 +1,6 @@
 """SqlDriver: the only verb that a SQL backend implements, an atomic batch.
 
-D1 and Durable Objects have no interactive transactions, so nothing here may open one, look, and decide. A batch
+D1 and Durable Objects have no interactive transactions, so nothing here may read and decide inside one. A batch
 carries its own conditions: a statement that finds a precondition violated inserts into `__agents_guard`, a table
 whose named CHECKs refuse every row, and so undoes the whole batch. The driver reports the name as `BatchRefused`.
 """

@@ -6,7 +6,7 @@ A file looks like this:
     -- How many messages a session has.
     SELECT message_count FROM __agents_states WHERE session_id = ?1;
 
-Where a technology needs other words, `queries.postgres_overrides.sql` beside `queries.sql` says the same name again.
+Where a technology needs other words, `queries.postgres_overrides.sql` beside `queries.sql` defines the name again.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class SqliteStateStore(SqlStateStore):
         self._own_driver = driver is None
         self._sqlite = driver or SqliteDriver(path, synchronous=synchronous, d1_limits=d1_limits)
         self._migrated = MigratedDriver(self._sqlite, prefix=prefix)
-        # D1 has no transactions to look around in, only batches.
+        # D1 has no interactive transactions, only batches.
         self._commits = None if d1_limits else planned_commits(prefix)
         self._joint = joint_commits(prefix)
         super().__init__(self._migrated, prefix=prefix, clock=clock, ids=ids, beside=beside)

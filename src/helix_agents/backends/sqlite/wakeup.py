@@ -4,8 +4,8 @@ A process that has readers binds a Unix datagram socket in `<file>-wakeup/`. A p
 the stream's id to every socket in there. No process waits for another, nothing touches the disk, and an idle reader
 costs nothing.
 
-A datagram may be lost (a full queue, a container with another file system), so each listener also looks twice a second
-whether the database's files have changed since: two `stat` calls. If no socket can be bound at all, it looks every
+A datagram may be lost (a full queue, a container with another file system), so each listener also checks twice a second
+whether the database's files have changed since: two `stat` calls. If no socket can be bound at all, it checks every
 20 ms. The socket of a process that died is removed by the first process that finds it dead.
 """
 

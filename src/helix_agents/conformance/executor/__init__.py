@@ -38,6 +38,8 @@ from . import (
     x9_frozen_rest,
     x9_stale,
     x9_standing,
+    x9_streams,
+    x9_walk,
     x10_effects,
     x10_restored,
     x10_undo,
@@ -89,5 +91,7 @@ __all__ = [
     "x9_frozen_rest",
     "x9_stale",
     "x9_standing",
+    "x9_streams",
+    "x9_walk",
     "x11_due",
 ]

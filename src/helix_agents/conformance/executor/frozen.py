@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
+from ...streams.writer import BatchingWriter, Store
 from ..harness import StoreSet
 from .harness import Parts
 
@@ -32,6 +33,7 @@ class Freezer:
     """Counts the calls of one process and stops it at number `at`, or at the first call of the name `on`.
 
     `session_id`: only calls that name this session count. `skip`: how many calls of the name `on` to let through first.
+    Where the stores can, one write of the process carries chunks and usage.
     """
 
     def __init__(
@@ -76,7 +78,24 @@ class Freezer:
             if here and self._after:
                 self._freeze(f"the reply of {name}")
             await self._wait()
-        return self._wrapped(answer) if name == "create_writer" else answer
+        return self.tap(answer) if name == "create_writer" else answer
+
+    def tap(self, writer: Any) -> Any:
+        """Count the writes of a stream's writer as calls of the process."""
+        if not isinstance(writer, BatchingWriter):
+            return self._wrapped(writer)
+
+        def counted(append: Store) -> Store:
+            async def of_stream(_stream_id: str, *args: Any) -> int:
+                return await append(*args)
+
+            async def call(*args: Any) -> Any:
+                return await self.call("append", of_stream, (writer.stream_id, *args), {})
+
+            return call
+
+        writer.intercept(counted)
+        return writer
 
     def _freeze(self, place: str) -> None:
         self.place = place
@@ -99,6 +118,10 @@ class _Freezing:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
+        if name == "carries":
+            return lambda streams, usage: found(_inside(streams), _inside(usage))
+        if name == "attach_writer":
+            return lambda *args, **kwargs: self._freezer.tap(found(*args, **kwargs))
         if not inspect.iscoroutinefunction(found):
             return found
 
@@ -112,3 +135,8 @@ class _Freezing:
 
     async def __aexit__(self, *raised: object) -> None:
         await self.close()
+
+
+def _inside(store: Any) -> Any:
+    """Return the store that a process would see without the freezer: a state store recognizes its own backend."""
+    return store._inner if isinstance(store, _Freezing) else store

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from ...errors import StoreUnavailable, StreamError
 from ...streams.contract import StreamWriter
+from ...streams.writer import BatchingWriter
 from ..harness import StoreSet
 from .harness import Parts
 
@@ -25,13 +26,21 @@ class Died(StoreUnavailable):
 class Life:
     """The lifetime of a process. It dies at call `last`; with `reply_lost` that call happens, but never returns.
 
-    With `commits` it ends right after that many commits, or calls of another verb (`of`).
+    With `commits` it ends right after that many commits, or calls of another verb (`of`). With `apart` its writes carry
+    no chunks, as if sessions and streams were in different databases: then it may die between an end and its record.
     """
 
     def __init__(
-        self, last: int | None = None, *, reply_lost: bool = False, commits: int | None = None, of: str = COMMIT
+        self,
+        last: int | None = None,
+        *,
+        reply_lost: bool = False,
+        commits: int | None = None,
+        of: str = COMMIT,
+        apart: bool = False,
     ) -> None:
         self.calls = 0
+        self.apart = apart
         self._counted = of
         self.commits = commits
         self.last = last
@@ -87,9 +96,21 @@ class _Mortal:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
+        if name == "carries":
+            return lambda streams, usage: not self._life.apart and found(_inside(streams), _inside(usage))
+        if name == "attach_writer":
+            return lambda *args, **kwargs: self._tapped(found(*args, **kwargs))
         if not inspect.iscoroutinefunction(found):
             return found
         return self._guarded(found, name)
+
+    def _tapped(self, writer: Any) -> Any:
+        """Return a writer whose writes the process makes only while it lives."""
+        self._life.writers.append(writer)
+        if not isinstance(writer, BatchingWriter):
+            return _Mortal(writer, self._life)
+        writer.intercept(lambda append: self._guarded(append, "append"))
+        return writer
 
     async def __aenter__(self) -> _Mortal:
         return self
@@ -102,8 +123,7 @@ class _Mortal:
             lost = self._life.begin(name)
             answer = await method(*args, **kwargs)
             if name == "create_writer":
-                self._life.writers.append(answer)
-                answer = _Mortal(answer, self._life)
+                answer = self._tapped(answer)
             if lost:
                 self._life.begin()
             if self._life.over:
@@ -112,3 +132,8 @@ class _Mortal:
             return answer
 
         return call
+
+
+def _inside(store: Any) -> Any:
+    """Return the store that this one wraps: a state store recognizes its own backend."""
+    return store.__dict__["_inner"] if type(store) is _Mortal else store

@@ -66,7 +66,7 @@ async def is_over(stores: StoreSet, session_id: str) -> bool:
 
 
 async def staged_calls(stores: StoreSet, session_id: str) -> set[str]:
-    """Return the finished and staged calls of the session and its descendants, as the journal names them."""
+    """Return the finished and staged calls of the session and its descendants, by their names in the journal."""
     found: set[str] = set()
     for member in await family(stores, session_id):
         session = await stores.state.load_state(member)

@@ -39,9 +39,9 @@ class _Listening(ScriptedLLM):
 async def dead_before_the_input(harness: Harness) -> None:
     stores = await harness.open_stores()
     agent, llm, clock = simple_agent(), _Listening(["Done."]), Clockwork()
-    for last in range(1, 5):
-        session_id = f"dead at {last}"
-        dying = make_executor(Life(last).wrap(stores), llm, clock=clock)
+    for last, apart in ((1, False), (2, False), (1, True), (2, True), (3, True), (4, True)):
+        session_id = f"dead at {last}, {apart=}"
+        dying = make_executor(Life(last, apart=apart).wrap(stores), llm, clock=clock)
         with raises(Died, "the execution that dies"):
             await dying.execute(agent, "Go", session_id=session_id)
         clock.pass_seconds(3600)

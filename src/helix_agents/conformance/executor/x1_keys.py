@@ -4,16 +4,17 @@ process died."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ...agent import Agent
-from ...errors import IdempotencyConflict
+from ...errors import HelixError, IdempotencyConflict
 from ...executor import AgentExecutor, Hooks
 from ...executor.run.hooks import RunInfo
 from ...llm.scripted import ScriptedLLM
 from ..expect import expect, expect_same, raises
 from ..harness import Harness, StoreSet
-from .harness import Clockwork, check, executing, make_executor, simple_agent, transcript
+from .harness import Clockwork, Parts, check, executing, make_executor, simple_agent, transcript
 from .mortal import Died, Life
 from .x9_standing import Gated
 
@@ -142,6 +143,54 @@ async def a_key_returns_its_run_after_a_death(harness: Harness) -> None:
             shown = [chunk["type"] async for chunk in again.stream()]
             expect("user_message" in shown, f"{session_id}: the stream does not start with the turn: {shown}")
             expect_same((await again.result()).output, "You said: one", f"{session_id}: the output")
+
+
+class _Replaced:
+    """A state store in which another user's session takes the place of one whose runs have just been read."""
+
+    def __init__(self, inner: Any, replace: Callable[[], Awaitable[None]]) -> None:
+        self._inner, self._replace = inner, replace
+        self._calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return self._list_runs if name == "list_runs" else getattr(self._inner, name)
+
+    async def _list_runs(self, session_id: str) -> Any:
+        self._calls += 1
+        runs = await self._inner.list_runs(session_id)
+        if self._calls == 1:
+            await self._replace()
+        return runs
+
+
+@check("X1", "a key does not continue a session that another user has created under the id in the meantime")
+async def a_key_leaves_the_session_of_another_user(harness: Harness) -> None:
+    stores, agent, clock = await harness.open_stores(), simple_agent(), Clockwork()
+    options: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, "clock": clock}
+    for users in (("ann", "bob"), (None, "bob"), ("ann", "ann")):
+        session_id = f"of {users}"
+
+        async def leave_a_dead_run(user_id: str | None, key: str) -> None:
+            dead = make_executor(stores, llm := Gated(["Never said."]), **options)
+            await dead.execute(agent, key, session_id=session_id, user_id=user_id, idempotency_key=key)  # noqa: B023
+            await llm.reached.wait()
+            await dead.close()
+            clock.pass_seconds(LEASE_SECONDS + 1)
+
+        async def replace() -> None:
+            await stores.state.delete_session(session_id)  # noqa: B023
+            await leave_a_dead_run(users[1], "another")  # noqa: B023
+
+        await leave_a_dead_run(users[0], "k")
+        overtaken: Any = _Replaced(stores.state, replace)
+        async with executing(Parts(overtaken, stores.streams, stores.usage), said_back(), **options) as executor:
+            with raises(HelixError, f"{session_id}: the request"):
+                again = await executor.execute(
+                    agent, "k", session_id=session_id, user_id=users[0], idempotency_key="k", if_exists="reject"
+                )
+                await again.result()
+        expect_same(await questions(stores, session_id), ["another"], f"{session_id}: the messages of its user")
+        expect_same(len(await transcript(stores, session_id)), 1, f"{session_id}: the messages")
 
 
 class _DiesAt(Life):

@@ -168,9 +168,12 @@ async def dead_after_a_restore(harness: Harness) -> None:
         expect_same(actual, expected, f"dead at {last}, {reply_lost=} (seed {harness.options.seed})")
 
 
-async def _die(stores: StoreSet, agent: Agent, llm: ScriptedLLM, clock: Clockwork) -> None:
-    """Run session s in a process that dies right after the commit of its first step."""
-    life = Life(commits=1)  # creating the session claims the first turn
+async def _die(stores: StoreSet, agent: Agent, llm: ScriptedLLM, clock: Clockwork, *, unclosed: bool = False) -> None:
+    """Run session s in a process that dies right after the commit of its first step.
+
+    `unclosed`: if that is the last step, the process dies before it has closed stream and run.
+    """
+    life = Life(commits=1, apart=unclosed)  # creating the session claims the first turn
     dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=LEASE_SECONDS)
     try:
         await (await dying.execute(agent, "Go", session_id="s")).result()
@@ -210,24 +213,23 @@ async def one_of_many_resumes(harness: Harness) -> None:
 
 
 class _Slow:
-    """A state store on which calls of one method block, before or after it happens, until the check releases them."""
+    """A state store on which calls of one method block after they happened, until the check releases them."""
 
-    def __init__(self, inner: Any, *, before: str = "", behind: str = "") -> None:
+    def __init__(self, inner: Any, *, behind: str) -> None:
         self.claimed, self.go_on = asyncio.Event(), asyncio.Event()
         self._inner = inner
-        self._before = before
         self._behind = behind
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)
 
         async def slow(*args: Any, **kwargs: Any) -> Any:
-            answer = await method(*args, **kwargs) if name == self._behind else None
+            answer = await method(*args, **kwargs)
             self.claimed.set()
             await self.go_on.wait()
-            return await method(*args, **kwargs) if name == self._before else answer
+            return answer
 
-        return slow if name in (self._before, self._behind) else method
+        return slow if name == self._behind else method
 
 
 @check("X2", "a claim between the claim of a crashed session and its new run is rejected", kind="tasks")
@@ -243,7 +245,7 @@ async def nobody_gets_in_between(harness: Harness) -> None:
     agent, llm = simple_agent(work), ScriptedLLM([[Call("work")], "Done."])
     await _die(stores, agent, llm, clock)
     clock.pass_seconds(LEASE_SECONDS + 1)
-    slow: Any = _Slow(stores.state, before="update_run_status")
+    slow: Any = _Slow(stores.state, behind="save_state")
     options: dict[str, Any] = {"clock": clock, "lease_seconds": 3600}
     first = make_executor(Parts(slow, stores.streams, stores.usage), llm, **options)
     second = make_executor(await harness.open_stores(), llm, **options)
@@ -262,7 +264,7 @@ async def nobody_closes_twice(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
     agent, llm = simple_agent(), ScriptedLLM(["Done."])
-    await _die(stores, agent, llm, clock)
+    await _die(stores, agent, llm, clock, unclosed=True)
     clock.pass_seconds(LEASE_SECONDS + 1)
     slow: Any = _Slow(stores.state, behind="save_state")
     first = make_executor(Parts(slow, stores.streams, stores.usage), llm, clock=clock, lease_seconds=3600)
@@ -282,7 +284,7 @@ async def many_tidy_up(harness: Harness) -> None:
     stores = await harness.open_stores()
     clock = Clockwork()
     agent, llm = simple_agent(), ScriptedLLM(["Done."])
-    await _die(stores, agent, llm, clock)
+    await _die(stores, agent, llm, clock, unclosed=True)
     clock.pass_seconds(LEASE_SECONDS + 1)
     others = [make_executor(await harness.open_stores(), llm, clock=clock) for _ in range(4)]
     tries = await asyncio.gather(*(other.resume(agent, "s") for other in others), return_exceptions=True)

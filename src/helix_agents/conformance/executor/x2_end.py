@@ -74,7 +74,7 @@ async def dead_after_a_failure(harness: Harness) -> None:
         return "ok"
 
     agent, llm = simple_agent(work, max_steps=1), ScriptedLLM([[Call("work")], "never"])
-    life = Life(commits=1)
+    life = Life(commits=1, apart=True)
     dying = make_executor(life.wrap(stores), llm, clock=clock, lease_seconds=30)
     try:
         await (await dying.execute(agent, "Go", session_id="s")).result()

@@ -42,7 +42,7 @@ class Fault(Freezer):
         answer = await method(*args, **kwargs)
         if here:
             raise Unforeseen(name)
-        return self._wrapped(answer) if name == "create_writer" else answer
+        return self.tap(answer) if name == "create_writer" else answer
 
 
 def _agent() -> Agent:

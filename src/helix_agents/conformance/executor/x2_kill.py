@@ -64,7 +64,7 @@ async def worker(harness: Harness) -> AsyncIterator[Process]:
         await stop_child(child)
 
 
-class Theatre:
+class WorkerRuns:
     """Runs the scenario in worker processes, with a reader attached from start to end."""
 
     def __init__(self, stores: StoreSet, child: Process, folder: Path) -> None:
@@ -72,7 +72,7 @@ class Theatre:
         self._child = child
         self._folder = folder
 
-    async def perform(self, session_id: str, kills: list[float]) -> tuple[Remains, float]:
+    async def run(self, session_id: str, kills: list[float]) -> tuple[Remains, float]:
         """Kill one process after each of these times, then let the last one finish; return how long all attempts
         took."""
         journal = self._folder / f"{session_id}.journal"
@@ -120,11 +120,11 @@ async def killed_at_random_moments(harness: Harness) -> None:
     rng = random.Random(harness.options.seed)
     with tempfile.TemporaryDirectory() as folder:
         async with worker(harness) as child:
-            theatre = Theatre(await harness.open_stores(), child, Path(folder))
-            expected, spent = await theatre.perform("undisturbed", [])
+            runs = WorkerRuns(await harness.open_stores(), child, Path(folder))
+            expected, spent = await runs.run("undisturbed", [])
             for number in range(max(1, harness.options.steps // 50)):
                 kills = [rng.uniform(0, spent / 3) for _ in range(rng.choice((1, 2, 3, 5)))]
-                actual, _ = await theatre.perform(f"case {number}", list(kills))
+                actual, _ = await runs.run(f"case {number}", list(kills))
                 plan = ", ".join(f"{seconds * 1000:.1f} ms" for seconds in kills)
                 expect_same_remains(actual, expected, f"killed after {plan} (seed {harness.options.seed})")
 

@@ -54,6 +54,8 @@ class _Flaky:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
+        if name == "carries":
+            return lambda streams, usage: found(streams, usage._inner if isinstance(usage, _Flaky) else usage)
         if not inspect.iscoroutinefunction(found):
             return found
 

@@ -47,7 +47,7 @@ async def _undisturbed(harness: Harness) -> Any:
 
 
 async def _expect_one_plain_run(stores: StoreSet, session_id: str, expected: Any) -> None:
-    """Fail unless it looks like a run in one process: one record, one start in the stream, the same conversation."""
+    """Fail unless it looks as if one process had run it: one record, one start in the stream, the same messages."""
     expect_same(await transcript(stores, session_id), expected, "the conversation")
     runs = [(run.status, run.step_count) for run in await stores.state.list_runs(session_id)]
     expect_same(runs, [("completed", STEPS + 1)], "the runs")

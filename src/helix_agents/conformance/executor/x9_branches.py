@@ -49,8 +49,9 @@ def _voice(name: str) -> Callable[[ModelRequest], Line]:
     def reply(request: ModelRequest) -> Line:
         last = request.messages[-1]
         word, _, rest = str(last["content"]).partition(" ")
-        if last["role"] == "user" and word in ("note", "ask"):
-            return [Call(word, {"text": f"{rest} of {name}"} if word == "note" else {})]
+        if last["role"] == "user" and word in ("note", "ask", "both"):
+            noted = Call("note", {"text": f"{rest} of {name}"})
+            return [noted] if word == "note" else [Call("ask"), *([noted] if word == "both" else [])]
         return f"This is {name}."
 
     return reply

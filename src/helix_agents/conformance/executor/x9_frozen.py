@@ -82,7 +82,7 @@ async def _failed(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
 
 
 async def _unclosed(stores: StoreSet, clock: Clockwork, session_id: str) -> None:
-    life = Life(commits=1)
+    life = Life(commits=1, apart=True)
     dying = executor_on(life.wrap(stores), clock)
     try:
         await dying.run(AGENT, "One", session_id=session_id)

@@ -1,6 +1,7 @@
 """S13: what a write costs does not depend on what is stored.
 
-Measured in the bytes that pass the verbs, and in the bytes written where a harness can tell; never by a clock.
+Measured in the bytes that the backend's verbs read and write, and in stored bytes where a harness counts them; never
+by a clock.
 """
 
 from __future__ import annotations

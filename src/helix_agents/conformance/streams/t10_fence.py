@@ -173,6 +173,22 @@ async def race(harness: Harness) -> None:
     expect_same(written, names("12", 20), "the chunks after the last rewind")
 
 
+@check("T10", "a write raises the fence, also by a writer that did not open the stream")
+async def raised_by_a_write(harness: Harness) -> None:
+    streams, other = await harness.open_streams(), await harness.open_streams()
+    old = await streams.create_writer("s", "old", "agent", fence=4)
+    await write_to(old, ["a"])
+    attached = other.attach_writer("s", "new", "agent", fence=6)
+    if attached is None:
+        return
+    await write_to(attached, ["b"])
+    info = await streams.get_stream_info("s")
+    expect_same(info and info.fence, 6, "the fence")
+    await refused(write_to(old, ["c"]))
+    await refused(streams.pause_stream("s", fence=5))
+    expect_same([name for _, name in await kept(streams, "s")], ["a", "b"], "the chunks")
+
+
 @check("T10", "the fence outlives the expiry of the stream")
 async def outlives_expiry(harness: Harness) -> None:
     now = [1_000_000_000_000]

@@ -22,12 +22,11 @@ from ...ids import RESERVED_PREFIX
 from ...lifecycle import SUSPENDED
 from ...retry import CONFLICT, DELIVERY
 from ...safe_text import get_logger
-from ...tools.calling import in_thread
 from ...types import Owner, RunRecord, SessionState
 from ..run.hooks import Hooks, RunInfo
 from ..services import Services
 from ..session.standing import open_run
-from .webhooks import EventType, Webhook, post
+from .webhooks import REQUEST_SECONDS, EventType, Post, Webhook, headers_of, post_in_thread
 
 logger = get_logger("helix_agents.executor")
 
@@ -57,8 +56,9 @@ class Entry(msgspec.Struct, frozen=True):
 class Outbox(Hooks):
     """Registers the runs of one executor for delivery, and delivers the events of all executors."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, post: Post = post_in_thread) -> None:
         self._services = services
+        self.post = post
         self._webhooks: dict[str, Webhook] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -79,8 +79,8 @@ class Outbox(Hooks):
                 await self._watch(name, session, run.run_id)
 
     async def run_ended(self, run: RunInfo, status: str, error: str | None) -> None:
-        """Start delivery in the background."""
-        if run.parent_run_id is None:
+        """Start delivery in the background, unless another process or step continues the run."""
+        if run.parent_run_id is None and status != "active":
             for name in self._webhooks:
                 self._spawn(self._deliver(name, _entry_id(name, run.session_id)))
 
@@ -98,6 +98,11 @@ class Outbox(Hooks):
         """Delete the entries of a deleted session."""
         for name in self._webhooks:
             await self._services.store.delete_session(_entry_id(name, session_id))
+
+    async def settle(self) -> None:
+        """Wait for the deliveries that have started here."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def close(self) -> None:
         """Stop delivering here; other processes continue."""
@@ -232,7 +237,8 @@ class Outbox(Hooks):
         now = self._services.clock()
         body = encode(event).encode("utf-8", "backslashreplace")
         try:
-            status = await in_thread(lambda: post(webhook, str(event["id"]), now // 1000, body))
+            headers = headers_of(webhook, str(event["id"]), now // 1000, body)
+            status = await self.post(webhook.url, headers, body, REQUEST_SECONDS)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
         else:

@@ -11,13 +11,14 @@ import binascii
 import hashlib
 import hmac
 import http.client
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
 
 from ...errors import InvalidArgument
+from ...tools.calling import in_thread
 
 EventType = Literal["run.completed", "run.failed", "run.suspended"]
 EVENT_TYPES: Final[tuple[EventType, ...]] = get_args(EventType)
@@ -54,6 +55,11 @@ class Webhook(msgspec.Struct, frozen=True):
         return hashlib.blake2b(self.url.encode(), digest_size=6).hexdigest()
 
 
+Post = Callable[[str, Mapping[str, str], bytes, float], Awaitable[int]]
+"""Sends a request (URL, headers, body, timeout in seconds) and returns the status of the response. Does not follow
+redirects. Raises `OSError`."""
+
+
 def secret_bytes(secret: str) -> bytes:
     """Decode a secret to its key. Raises `InvalidArgument`."""
     if not secret.startswith(SECRET_PREFIX):
@@ -70,21 +76,29 @@ def signature(secret: str, event_id: str, timestamp: int, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.digest(secret_bytes(secret), signed, "sha256")).decode()
 
 
-def post(webhook: Webhook, event_id: str, timestamp: int, body: bytes) -> int:
-    """Send a request and return the status of the response. Blocks. Does not follow redirects. Raises `OSError`."""
-    parts = urlsplit(webhook.url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=REQUEST_SECONDS)
-    headers = {
+def headers_of(webhook: Webhook, event_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """Return the headers of a request."""
+    return {
         "Content-Type": "application/json",
         "User-Agent": "helix-agents",
         "webhook-id": event_id,
         "webhook-timestamp": str(timestamp),
         "webhook-signature": signature(webhook.secret, event_id, timestamp, body),
     }
+
+
+async def post_in_thread(url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> int:
+    """Send a request from a thread. A `Post`."""
+    return await in_thread(lambda: _post(url, headers, body, timeout_seconds))
+
+
+def _post(url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> int:
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout_seconds)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        connection.request("POST", path, body, headers)
+        connection.request("POST", path, body, dict(headers))
         return connection.getresponse().status
     except http.client.HTTPException as error:
         raise OSError(f"invalid HTTP response: {error!r}") from error

@@ -4,6 +4,7 @@ the dead one."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +14,7 @@ from ...limits import UsageLimits
 from ...llm.contract import TokenUsage
 from ...messages import Message
 from ...stores.usage.contract import TokensEntry
-from ...types import RunRecord
+from ...types import RunRecord, SubSessionRef
 from ..run_context import RunContext
 from ..services import RunServices
 from ..step.open_step import OpenStep
@@ -87,7 +88,7 @@ async def _over_tokens(context: RunContext, limits: UsageLimits, since: int) -> 
     ensure_countable(context.services, limits)
     entries = [entry for entry in await _entries(context, context.session_id) if (entry.step_count or 0) > since]
     if any(isinstance(tool, AgentTool) for tool in context.agent.tools.values()):
-        entries += await _descendants_usage(context, this_turn=limits.per == "run")
+        entries += await (_usage_of_turn(context) if limits.per == "run" else _usage_of_descendants(context))
     tokens = sum(entry.prompt + entry.completion for entry in entries)
     reasons = [_reached("tokens", tokens, limits.tokens, limits)]
     if limits.cost is not None:
@@ -109,29 +110,71 @@ async def _entries(context: RunContext, session_id: str) -> list[TokensEntry]:
     return [entry for entry in found if isinstance(entry, TokensEntry)]
 
 
-async def _descendants_usage(context: RunContext, *, this_turn: bool) -> list[TokensEntry]:
-    """Return the usage of descendants; with `this_turn`, only of runs that this turn has called."""
-    turn, calling = context.claim.run.turn, await context.owned.runs_of(context.session_id)
-    callers = {run.run_id for run in calling if run.turn == turn}
+class _Callers(NamedTuple):
+    """The runs of one session in this turn, and the calls that they made as far as its conversation has them."""
+
+    session_id: str
+    runs: Sequence[RunRecord]
+    calls: Collection[str] | None = None
+    """None: the session has no earlier runs."""
+
+    def may_have_called(self, ref: SubSessionRef) -> bool:
+        """Return False if a sub-agent ended before this turn, so that its runs need not be read.
+
+        Clocks differ, and a conversation lacks the calls of a step that was undone: both must say so.
+        """
+        began = min((run.started_at for run in self.runs), default=0)
+        is_earlier = ref.completed_at is not None and ref.completed_at < began
+        return self.calls is None or ref.parent_tool_call_id in self.calls or not is_earlier
+
+
+async def _usage_of_turn(context: RunContext) -> list[TokensEntry]:
+    """Return the usage of the runs of descendants that this turn has called."""
+    own, turn = context.session_id, context.claim.run.turn
+    runs = [run for run in await context.owned.runs_of(own) if run.turn == turn]
+    rest = [_Callers(own, runs, _call_ids(context.owned.messages[context.run.first_message :]))]
+    entries: list[TokensEntry] = []
+    seen = {own}
+    while rest:
+        callers = rest.pop()
+        for ref in await context.owned.children_of(callers.session_id):
+            if ref.remote or ref.sub_session_id in seen or not callers.may_have_called(ref):
+                continue
+            called = await _called(context, ref.sub_session_id, callers)
+            if called.runs:
+                ids = {run.run_id for run in called.runs}
+                seen.add(ref.sub_session_id)
+                rest.append(called)
+                entries += [entry for entry in await _entries(context, ref.sub_session_id) if entry.run_id in ids]
+    return entries
+
+
+async def _called(context: RunContext, session_id: str, callers: _Callers) -> _Callers:
+    """Return the runs of a sub-agent that these runs have called, and what they have called in turn."""
+    ids = {run.run_id for run in callers.runs}
+    runs = await context.owned.runs_of(session_id)
+    called = [run for run in runs if run.parent_call is not None and run.parent_call.run_id in ids]
+    if not called or len(called) == len(runs):
+        return _Callers(session_id, called)
+    first = min(run.first_message for run in called)
+    return _Callers(session_id, called, _call_ids(await context.owned.messages_of(session_id, first)))
+
+
+async def _usage_of_descendants(context: RunContext) -> list[TokensEntry]:
+    """Return the usage of all descendants."""
     entries: list[TokensEntry] = []
     seen, rest = {context.session_id}, [context.session_id]
     while rest:
         for ref in await context.owned.children_of(rest.pop()):
-            if ref.remote or ref.sub_session_id in seen:
-                continue
-            runs = {run.run_id for run in await context.owned.runs_of(ref.sub_session_id) if _is_called(run, callers)}
-            if this_turn and not runs:
-                continue
-            callers |= runs
-            seen.add(ref.sub_session_id)
-            rest.append(ref.sub_session_id)
-            spent = await _entries(context, ref.sub_session_id)
-            entries += [entry for entry in spent if not this_turn or entry.run_id in runs]
+            if not ref.remote and ref.sub_session_id not in seen:
+                seen.add(ref.sub_session_id)
+                rest.append(ref.sub_session_id)
+                entries += await _entries(context, ref.sub_session_id)
     return entries
 
 
-def _is_called(run: RunRecord, callers: Collection[str]) -> bool:
-    return run.parent_call is not None and run.parent_call.run_id in callers
+def _call_ids(messages: Sequence[Message]) -> set[str]:
+    return {call["id"] for message in messages for call in message.get("tool_calls", ())}
 
 
 def _calls(messages: Sequence[Message], steps: int) -> int:

@@ -86,7 +86,7 @@ class Fingerprints:
 
 @lru_cache(maxsize=MAX_KNOWN)
 def digest(text: str) -> str:
-    """Return the digest of a text, which is also its blob's."""
+    """Return the digest of a text; a blob of the text has the same digest."""
     return f"sha256:{hashlib.sha256(_bytes(text)).hexdigest()}"
 
 

@@ -73,7 +73,7 @@ class HistoryView:
         except Exception as error:
             raise HistoryError(f"The agent's history failed: {type(error).__name__}: {error}") from error
         if not messages:
-            raise HistoryError("The agent's history chose no messages, so there is nothing to send to the model.")
+            raise HistoryError("The agent's history returned no messages, so there is nothing to send to the model.")
         broken = broken_pair(messages)
         if broken is not None and broken_pair(visible) is None:
             raise HistoryError(

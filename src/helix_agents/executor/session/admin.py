@@ -9,7 +9,7 @@ import msgspec
 
 from ...errors import AlreadyRunning, RunLost, SessionNotFound, StreamFenced
 from ...failures import PARENT_RESTORED
-from ...lifecycle import SESSION_TERMINAL, SUSPENDED
+from ...lifecycle import SESSION_TERMINAL
 from ...retry import CLOSING
 from ...stores.state.commit import RunChange
 from ...stores.state.contract import StateStore
@@ -18,6 +18,7 @@ from ...stores.usage.contract import UsageStore
 from ...streams.contract import StreamManager
 from ...types import Owner, SessionState
 from ..stream.leftover import drop_leftover
+from ..stream.prepare import replace_stream
 from .claim import REPLACED, next_epoch
 from .closing import Ending, decided, fail_session
 from .left_behind import abandoned_effects_message
@@ -57,27 +58,12 @@ async def restore_session(
         raise AlreadyRunning(session_id)
     if services.streams is not None:
         try:
-            await _take_stream_back(services.streams, restored, epoch)
+            if await services.streams.get_stream_info(restored.stream_id) is not None:
+                await replace_stream(services.streams, restored, epoch)
         except StreamFenced as error:
             raise RunLost(session_id, run.run_id if run else "", REPLACED) from error
     await _end_undone_children(services, restored)
     return restored
-
-
-async def _take_stream_back(streams: StreamManager, restored: SessionState, fence: int) -> None:
-    """Drop what the stream shows of later steps. If the session waits now, so does the stream, also one that ended.
-
-    A step that was put aside is not on it any more: the run that continues it finds an empty stream, and shows it.
-    """
-    info = await streams.get_stream_info(restored.stream_id)
-    if info is None:
-        return
-    has_ended = info.status in ("ended", "failed")
-    if restored.status in SUSPENDED or (restored.status == "interrupted" and has_ended):
-        await streams.reset_stream(restored.stream_id, fence=fence)
-        await streams.pause_stream(restored.stream_id, fence=fence)
-    else:
-        await streams.cleanup_to_step(restored.stream_id, restored.step_count, fence=fence)
 
 
 async def _end_undone_children(services: Sessions, restored: SessionState) -> None:

@@ -22,7 +22,6 @@ from ...errors import (
     VersionConflict,
     shown,
 )
-from ...lifecycle import SESSION_TERMINAL
 from ...messages import Message, is_from_user
 from ...stores.state.branching import on_branch
 from ...stores.state.contract import StateStore
@@ -32,7 +31,7 @@ from ..services import Services
 from ..step.decisions import step_id_of
 from ..step.ledger import abandoned_effects
 from ..stream.leftover import drop_leftover
-from ..stream.prepare import announce_branch, close_stream, drop_orphan, pause_stopped
+from ..stream.prepare import announce_branch, drop_orphan, stop_stream
 from .claim import REPLACED, Claim, NewRun, Start, ended_run, next_epoch, start_turn
 from .closing import decided
 from .observe import Found, Sessions, find
@@ -209,7 +208,4 @@ async def _announce_switch(streams: StreamManager, store: StateStore, session: S
         return
     await streams.reset_stream(session.stream_id, fence=fence)
     await announce_branch(streams, session, branch_id, await store.get_message_count(session.session_id), fence)
-    if session.status in SESSION_TERMINAL:
-        await close_stream(streams, session, None, fence, rewind=False)
-    else:
-        await pause_stopped(streams, session, fence)
+    await stop_stream(streams, session, fence)

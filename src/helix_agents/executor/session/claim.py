@@ -173,7 +173,7 @@ async def create_turn(
         return Claim(session, messages, record, claimed_at=now, starts=True, stream_is_open=start is not None)
 
     epoch = next_epoch(None, now)
-    if _can_start_stream(services, session_id, stream_id):
+    if can_start_stream(services, session_id, stream_id):
         with suppress(StreamError):  # a stream of this id exists: read it first
             return await create(epoch, None, services.streams.starting(stream_id, fence=epoch, seen=None))
     stream = await services.streams.get_stream_info(stream_id)
@@ -236,7 +236,7 @@ async def start_turn(
             return await claim(stream, services.streams.starting(session.stream_id, fence=fence, seen=stream))
         return None
 
-    together = point is None and _can_start_stream(services, session.session_id, session.stream_id)
+    together = point is None and can_start_stream(services, session.session_id, session.stream_id)
     expected = _expected_stream(found) if together else None
     if expected is not None and (mine := await claim_and_start(expected)) is not None:
         return mine
@@ -248,7 +248,7 @@ async def start_turn(
     return await start_stream(services, await claim(stream, None), stream)
 
 
-def _can_start_stream(services: Services, session_id: str, stream_id: str) -> bool:
+def can_start_stream(services: Services, session_id: str, stream_id: str) -> bool:
     """Return whether the write of a claim can also start the stream."""
     return services.carries and services.store.carries_to(session_id, stream_id)
 
@@ -337,7 +337,7 @@ async def commit_claim(
         elif checkpoint is None:
             if messages:
                 guards |= {"keep_messages": await store.get_message_count(session_id), "messages": messages}
-            new_version = await store.save_state(session_id, wanted, **guards)
+            new_version = await store.save_state(session_id, wanted, **guards, **carried(start))
         else:
             options = guards | carried(start)
             done = await store.save_state_and_promote_staging(session_id, wanted, messages, checkpoint, **options)

@@ -32,11 +32,12 @@ from ...failures import ABORTED, ERROR, POISONED
 from ...lifecycle import SESSION_TERMINAL, SUSPENDED
 from ...messages import Message, identified, ids_of
 from ...retry import CLOSING
+from ...streams.contract import StreamManager
 from ...types import Owner, SessionState
 from ..step.decisions import step_id_of, unanswered_calls
 from ..step.open_step import OpenStep
 from ..step.undo import is_undoing
-from ..stream.prepare import close_stream, drop_orphan, pause_stopped, revert_patches
+from ..stream.prepare import close_stream, drop_orphan, is_behind, pause_stopped, replace_stream, revert_patches
 from .claim import REPLACED, commit_claim, leased_run
 from .left_behind import left_at_failure
 from .observe import Found, Sessions, find
@@ -125,6 +126,9 @@ async def _leave_to_undo(services: Sessions, found: Found, plan: Sequence[Messag
     )
     identified_plan = identified(plan, ids_of(await found.history(services.store)), open_step)
     claimed = await commit_claim(services, session, wanted, identified_plan)
+    if services.streams is not None and claimed.status != "active":
+        with suppress(StreamFenced):  # the worker that undoes it was faster
+            await pause_stopped(services.streams, claimed, claimed.owner_epoch)
     await _fail_children(services, found, claimed, Ending("failed", ABORTED, ABORTED))
 
 
@@ -143,14 +147,8 @@ async def _finish(services: Sessions, found: Found, session: SessionState) -> No
         ending = Ending("failed", session.error or "failed", session.failure_reason or ERROR)
         await _fail_children(services, found, session, ending)
     try:
-        if streams is not None and not is_open:
-            await revert_patches(streams, await _suspended_step(services, found), session, fence)
         if streams is not None:
-            if ended:
-                latest = found.checkpoint if is_open else None
-                await close_stream(streams, session, latest, fence, rewind=is_open)
-            else:
-                await pause_stopped(streams, session, fence)
+            await _finish_stream(services, streams, found, session)
         if ended:
             await store.discard_staging(session.session_id, owner=owner)
         if run is not None and (is_open or (failed and run.status in SUSPENDED)):
@@ -167,6 +165,21 @@ async def _finish(services: Sessions, found: Found, session: SessionState) -> No
         if streams is not None:
             await drop_orphan(store, streams, session, fence)
         raise RunLost(session.session_id, run.run_id if run else "", REPLACED) from error
+
+
+async def _finish_stream(services: Sessions, streams: StreamManager, found: Found, session: SessionState) -> None:
+    """Close or pause the stream of a stopped session. `found`: the session and its run before the claim."""
+    fence, is_open = session.owner_epoch, open_run(found.run) is not None
+    info = await streams.get_stream_info(session.stream_id)
+    if info is not None and is_behind(info, found.existing, open_run(found.run)):
+        return await replace_stream(streams, session, fence)
+    is_waiting = info is not None and info.status == "paused"  # its run died before it continued the stream
+    if not is_open or (is_waiting and session.status == "interrupted"):
+        await revert_patches(streams, await _suspended_step(services, found), session, fence)
+    if session.status in SESSION_TERMINAL:
+        latest = found.checkpoint if is_open else None
+        return await close_stream(streams, session, latest, fence, rewind=is_open)
+    await pause_stopped(streams, session, fence)
 
 
 async def _fail_children(services: Sessions, found: Found, session: SessionState, ending: Ending) -> None:

@@ -277,6 +277,13 @@ class OwnedSession:
         except SessionNotFound:
             return []
 
+    async def messages_of(self, session_id: str, first: int) -> list[Message]:
+        """Return the conversation of a descendant from message number `first` on; [] if it is gone."""
+        try:
+            return list((await self._store.get_messages(session_id, offset=first, limit=None)).items)
+        except SessionNotFound:
+            return []
+
     async def children_of(self, session_id: str) -> list[SubSessionRef]:
         """Return the stored refs to the children of this session or a descendant."""
         return await self._store.list_sub_session_refs(session_id)

@@ -7,8 +7,8 @@ descendant asked what (`client_tool_call_ownership`), so a response can always b
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -22,7 +22,14 @@ from ...messages import ToolCall
 from ...retry import CONFLICT
 from ...stores.state.contract import StateStore
 from ...tools.tool import Tool
-from ...types import EffectQuestion, PendingClientToolCall, QuestionKind, SessionState, ToolQuestion
+from ...types import (
+    EffectQuestion,
+    PendingClientToolCall,
+    QuestionKind,
+    SessionState,
+    SuspendedChildWait,
+    ToolQuestion,
+)
 from ..step.deadlines import deadline_of, has_expired, is_too_late
 from ..step.decisions import Outcome
 
@@ -234,30 +241,52 @@ def waiting(session: SessionState, now: int) -> list[PendingClientToolCall]:
     return [pending for pending in session.pending_client_tool_calls.values() if answer_to(pending, now) is None]
 
 
-def open_requests(session: SessionState, now: int) -> list[Chunk]:
-    """Return the chunks that ask the open questions of a suspended session; not those of its sub-agents."""
+async def open_requests(store: StateStore, session: SessionState, now: int) -> list[Chunk]:
+    """Return the chunks that ask the open questions of a session and its suspended descendants.
+
+    They are marked as on the session's stream: those of a sub-agent with its session, after a chunk that starts it.
+    """
+    chunks: list[Chunk] = []
+    _, own_step = _suspended_step(session)
+    async for each, wait in _suspended(store, session):
+        run_id, step = _suspended_step(each)
+        asked = [pending for pending in waiting(each, now) if pending.later in (None, "asked")]
+        if not asked or each.status not in SUSPENDED or step is None or own_step is None:
+            continue
+        marks: Chunk = {"agent_id": run_id, "step": own_step}
+        if wait is not None:
+            sub: Chunk = {"sub_session_id": each.session_id, "agent_type": each.agent_type}
+            chunks.append({"type": "subagent_start", "tool_call_id": wait.parent_tool_call_id, **sub, "step": own_step})
+            marks |= {**sub, "sub_step": step}
+        chunks += [{**request_chunk(pending), **marks} for pending in asked]
+    return chunks
+
+
+def _suspended_step(session: SessionState) -> tuple[str, int | None]:
+    """Return the run and the number of a session's suspended step."""
     run_id, _, number = (session.suspended_step_id or "").rpartition("-")
-    if session.status not in SUSPENDED or not number.isdecimal():
-        return []
-    asked = [pending for pending in waiting(session, now) if pending.later in (None, "asked")]
-    return [{**request_chunk(pending), "agent_id": run_id, "step": int(number)} for pending in asked]
+    return run_id, int(number) if number.isdecimal() else None
 
 
 async def all_waiting(store: StateStore, session: SessionState, now: int) -> list[PendingClientToolCall]:
     """Return the open questions of a session and its suspended descendants."""
-    found: list[PendingClientToolCall] = []
-    seen, rest = {session.session_id}, [session]
+    return [pending async for each, _ in _suspended(store, session) for pending in waiting(each, now)]
+
+
+async def _suspended(
+    store: StateStore, session: SessionState
+) -> AsyncIterator[tuple[SessionState, SuspendedChildWait | None]]:
+    """Yield a session, and its suspended descendants with the calls that wait for them."""
+    seen, rest = {session.session_id}, [(session, cast("SuspendedChildWait | None", None))]
     while rest:
-        each = rest.pop()
-        found += waiting(each, now)
-        child_ids = [wait.child_session_id for wait in each.suspended_awaiting_children.values()]
-        for child_id in reversed(child_ids):
-            if child_id not in seen:  # a store accepts cycles of sessions that wait for each other
-                seen.add(child_id)
-                child = await store.load_state(child_id)
+        each, called = rest.pop()
+        yield each, called
+        for wait in reversed(each.suspended_awaiting_children.values()):
+            if wait.child_session_id not in seen:  # a store accepts cycles of sessions that wait for each other
+                seen.add(wait.child_session_id)
+                child = await store.load_state(wait.child_session_id)
                 if child is not None and child.status not in SESSION_TERMINAL:
-                    rest.append(child)
-    return found
+                    rest.append((child, wait))
 
 
 async def own_calls(
@@ -281,7 +310,7 @@ async def own_calls(
 
 
 def without(stamps: dict[str, int], call_ids: Collection[str]) -> dict[str, int]:
-    """Return the stamps of answered calls without those that are asked about again."""
+    """Return the records of answered calls, except calls that are asked about again."""
     return {call_id: at for call_id, at in stamps.items() if call_id not in call_ids}
 
 

@@ -6,11 +6,14 @@ committed; what is staged for the step stays, so that no finished call runs agai
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
-from ...errors import SessionNotFound, StreamFenced
+from ...errors import SessionNotFound, StreamError, StreamFenced
 from ...ids import step_id
 from ...messages import Message, identified, ids_of
 from ...safe_text import get_logger
@@ -19,9 +22,19 @@ from ...types import Checkpoint, RunRecord, SessionState
 from ..services import Services
 from ..step.decisions import abandoned, step_id_of, turn_checkpoint
 from ..stream.leftover import stream_of
-from ..stream.prepare import drop_orphan, ready_stream
+from ..stream.prepare import drop_orphan, is_behind, ready_stream
 from .branching import announce_start
-from .claim import Claim, NewRun, commit_claim, ended_run, leased_run, start_stream, with_start_position
+from .claim import (
+    Claim,
+    NewRun,
+    can_start_stream,
+    commit_claim,
+    ended_run,
+    leased_run,
+    next_epoch,
+    start_stream,
+    with_start_position,
+)
 from .observe import Found
 from .queued_messages import queued_in
 from .standing import UNOWNED, crashes_of, open_run
@@ -39,7 +52,7 @@ async def take_over(services: Services, found: Found, new: NewRun, *, message: M
     # A suspended step was shown completely; only a step that was never committed must be dropped from the stream.
     crashed = session.status == "active" or run is None
     stream = await stream_of(services.streams, session)
-    shows_nothing = crashed and _shows_nothing(session, run, stream)
+    shows_nothing = _shows_nothing(session, run, stream)
     history = await found.history(services.store)
     step = step_id_of(session, run.run_id if run is not None else new.run_id)
     given = _uncommitted_messages(run, session)
@@ -64,7 +77,33 @@ async def take_over(services: Services, found: Found, new: NewRun, *, message: M
         lease_until=(new.not_before or UNOWNED) if new.released else now + services.lease_ms,
         started_at=now,
     )
-    wanted = msgspec.structs.replace(
+    checkpoint = turn_checkpoint(new.run_id, session.step_count)
+    written = [] if is_open else identified(given, ids_of(history), checkpoint.step_id)
+    wanted = _taken_over(session, step, queued=session.queued_messages if is_open else [])
+    ended, start = ended_run(session, run, now), checkpoint if written else None
+    commit = partial(commit_claim, services, session, wanted, written, start, run=record, change=ended)
+    # A worker that continues a released run drops what was not committed.
+    leaves_stream = new.released and crashed
+    restarts = shows_nothing and not leaves_stream
+    mine = await _claim_with_stream(services, session, stream, commit) if restarts else None
+    is_started = mine is not None
+    mine = mine or await commit()
+    if (run := open_run(run)) is not None:
+        logger.warning("Session %s was recovered: its run %s had died.", run.session_id, run.run_id)
+    claim = Claim(mine, [*history, *written], record, claimed_at=now, resumed=True, follow_up=follow_up)
+    if leaves_stream:
+        return claim
+    if restarts:
+        is_open_now = replace(claim, stream_is_open=True) if is_started else await start_stream(services, claim, stream)
+        return await _restarted(services, is_open_now, step)
+    claim = await _open_stream(services, claim, stream, step, found, crashed=crashed)
+    # Another process may have interrupted it after a crash.
+    return await _with_gap(services, claim) if session.status == "interrupted" else claim
+
+
+def _taken_over(session: SessionState, step: str, *, queued: list[Message]) -> SessionState:
+    """Return the session as a takeover stores it."""
+    return msgspec.structs.replace(
         session,
         status="active",
         resume_count=session.resume_count + 1,
@@ -73,37 +112,42 @@ async def take_over(services: Services, found: Found, new: NewRun, *, message: M
         failure_reason=None,
         interrupt_context=None,
         wake_at=None,
-        queued_messages=session.queued_messages if is_open else [],
+        queued_messages=queued,
     )
-    checkpoint = turn_checkpoint(new.run_id, session.step_count)
-    written = [] if is_open else identified(given, ids_of(history), checkpoint.step_id)
-    start, ended = checkpoint if written else None, ended_run(session, run, now)
-    mine = await commit_claim(services, session, wanted, written, start, run=record, change=ended)
-    if (run := open_run(run)) is not None:
-        logger.warning("Session %s was recovered: its run %s had died.", run.session_id, run.run_id)
-    claim = Claim(mine, [*history, *written], record, claimed_at=now, resumed=True, follow_up=follow_up)
-    if new.released and crashed:
-        return claim  # the worker that continues the run drops what was not committed
-    if shows_nothing:
-        return await _restart_stream(services, claim, stream, step)
-    claim = await _open_stream(services, claim, stream, step, found, crashed=crashed)
-    # Another process may have interrupted it after a crash.
-    return await _with_gap(services, claim) if session.status == "interrupted" else claim
 
 
-async def _restart_stream(services: Services, claim: Claim, stream: StreamInfo | None, step: str) -> Claim:
-    """Prepare a stream that shows nothing of the turn yet. Raises `RunLost`."""
-    claim = await announce_start(services, await start_stream(services, claim, stream))
+async def _claim_with_stream(
+    services: Services,
+    session: SessionState,
+    stream: StreamInfo | None,
+    commit: Callable[..., Awaitable[SessionState]],
+) -> SessionState | None:
+    """Claim the session and start its stream in one write; None if the stores cannot, or the stream has changed."""
+    if not can_start_stream(services, session.session_id, session.stream_id):
+        return None
+    with suppress(StreamError):
+        fence = next_epoch(session, services.clock())
+        return await commit(start=services.streams.starting(session.stream_id, fence=fence, seen=stream))
+    return None
+
+
+async def _restarted(services: Services, claim: Claim, step: str) -> Claim:
+    """Complete a claim whose stream shows nothing of the turn yet. Raises `RunLost`."""
+    claim = await announce_start(services, claim)
     return replace(claim, staged=await services.store.list_staged(claim.session.session_id, step), rewound=True)
 
 
 def _shows_nothing(session: SessionState, run: RunRecord | None, stream: StreamInfo | None) -> bool:
-    """Return whether a turn has committed nothing and its stream shows nothing of it.
+    """Return whether the stream shows nothing of the session's turn.
 
-    The stream may still show the previous turn, or the branch that this turn replaces, or only the marker of a reset.
+    It may still show the previous turn, or the branch or checkpoint that another one has replaced, or only the marker
+    of a reset.
     """
-    run = open_run(run)
-    if run is None or stream is None or session.step_count != run.first_step:
+    if stream is None:
+        return False
+    if (run := open_run(run)) is None:
+        return is_behind(stream, session, run)
+    if session.status != "active" or session.step_count != run.first_step:
         return False
     ahead = run.start_sequence - stream.latest_sequence
     return ahead > 0 or (ahead == 0 and stream.total_chunks <= 1)

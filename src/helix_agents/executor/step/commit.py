@@ -177,20 +177,17 @@ class StepCommitter:
 
     async def abort(self, step: OpenStep, outcomes: Mapping[str, Outcome]) -> AgentResult:
         """End the session with an open step; `outcomes` are those of calls that were cut off."""
-        commit = close_step(
-            step.answer,
-            {**step.outcomes, **outcomes},
-            answer_is_stored=step.answer_is_stored,
-            pending=self._owned.session.pending_client_tool_calls,
-            wants_output=False,
-            steps_left=1,
-        )
-        return await self._stop_with(commit, step)
+        return await self._stop_with(self._closed_early(step, outcomes), step)
 
     async def refuse_calls(self, step: OpenStep, error: str, reason: FailureReason) -> AgentResult:
         """End the session as failed with a reply whose calls must not run."""
         outcomes = {call["id"]: Outcome(success=False, error=f"Not executed: {error}") for call in step.missing}
-        closed = close_step(
+        messages = self._closed_early(step, outcomes).messages
+        return await self._end_failed(StepCommit(messages, "failed", error=error, failure_reason=reason), step)
+
+    def _closed_early(self, step: OpenStep, outcomes: Mapping[str, Outcome]) -> StepCommit:
+        """Return the commit of a step whose other calls have these outcomes, for a run that ends with it."""
+        return close_step(
             step.answer,
             {**step.outcomes, **outcomes},
             answer_is_stored=step.answer_is_stored,
@@ -198,7 +195,6 @@ class StepCommitter:
             wants_output=False,
             steps_left=1,
         )
-        return await self._end_failed(StepCommit(closed.messages, "failed", error=error, failure_reason=reason), step)
 
     async def fail(self, error: str, reason: FailureReason, cut: Cut = NO_CUT) -> AgentResult:
         """End the session as failed. An open step stays staged and is not used again."""

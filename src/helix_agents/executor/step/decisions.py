@@ -18,7 +18,15 @@ from ...codec import MAX_DEPTH, Json, encode
 from ...content import Content, as_parts
 from ...failures import MAX_STEPS
 from ...ids import step_id
-from ...messages import EFFECTS_ROLE, Message, ToolCall, automatic_message
+from ...messages import (
+    EFFECTS_ROLE,
+    AssistantMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+    as_message,
+    automatic_message,
+)
 from ...types import CheckpointMeta, PendingClientToolCall, SessionState, SessionStatus, SuspendedChildWait
 
 CHANGED = "A person approved this call with changed arguments. It ran with:"
@@ -128,14 +136,14 @@ def id_mark(session: SessionState) -> str:
 
 def answer_message(content: str, thinking: str, calls: Sequence[ToolCall], finish_reason: str | None = None) -> Message:
     """Return the model's reply as a message."""
-    message: Message = {"role": "assistant", "content": content}
+    message: AssistantMessage = {"role": "assistant", "content": content}
     if thinking:
         message["thinking"] = thinking
     if calls:
         message["tool_calls"] = list(calls)
     if finish_reason is not None:
         message["finish_reason"] = finish_reason
-    return message
+    return as_message(message)
 
 
 def last_finish_reason(messages: Sequence[Message]) -> str | None:
@@ -159,7 +167,7 @@ def tool_message(call: Mapping[str, Any], outcome: Outcome) -> Message:
     content = _content(outcome)
     if outcome.arguments is not None:
         content = _after(f"{CHANGED} {encode(outcome.arguments)}", content)
-    message: Message = {
+    message: ToolMessage = {
         "role": "tool",
         "tool_call_id": call["id"],
         "tool_name": call["name"],
@@ -174,7 +182,7 @@ def tool_message(call: Mapping[str, Any], outcome: Outcome) -> Message:
         message["outcome"] = "unknown"
     if outcome.undoable:
         message["undo"] = {"result": outcome.result}
-    return message
+    return as_message(message)
 
 
 def _signed(message: Message, pending: PendingClientToolCall | None) -> Message:

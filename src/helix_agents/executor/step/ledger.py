@@ -155,6 +155,6 @@ def _shown_keys(records: Sequence[EffectRecord]) -> set[str]:
 
 
 def _undone(records: Sequence[EffectRecord], key: str) -> EffectRecord | None:
-    """Return the record that an effect was, or may have been, undone since it last happened; None if it was not."""
+    """Return the latest record of an effect if it says that the effect was, or may have been, undone; else None."""
     latest = next((record for record in reversed(records) if record.effect_key == key), None)
     return latest if latest is not None and latest.undone else None

@@ -14,7 +14,7 @@ from typing import Any
 from ...codec import encode
 from ...ids import step_id
 from ...lifecycle import SESSION_TERMINAL
-from ...messages import Message, ToolCall, automatic_message, is_undo
+from ...messages import Message, ToolCall, as_message, automatic_message, is_undo
 from ...tools.tool import UNDO_PREFIX
 from ...types import SessionState
 from .decisions import abandoned
@@ -45,7 +45,7 @@ def undo_messages(
     if not calls:
         return []
     failure = {"error": error, "failure_reason": reason}
-    plan: Message = {"role": "assistant", "content": "", "tool_calls": calls, "undo": failure}
+    plan = as_message({"role": "assistant", "content": "", "tool_calls": calls, "undo": failure})
     return [*abandoned(turn, "The run ended before this call was executed."), *left, plan]
 
 

@@ -40,7 +40,7 @@ def _warnings(step: OpenStep, lost: Sequence[str]) -> list[str]:
     """Return warnings about the writes of a step that were lost."""
     # Both merges report the same losses; the sequencer numbers tools as the model did.
     counted = step.sequencer.warnings if lost and step.sequencer.warnings else lost
-    return [*counted, *step.sequencer.likely_lost_counts()]
+    return [*counted, *(step.sequencer.likely_lost_counts() if len(step.rows) > 1 else ())]
 
 
 def _stream_end(commit: StepCommit) -> StreamEnd:

@@ -24,7 +24,7 @@ from ...streams.queued import queued
 from ...streams.records import Append, NewChunk, StreamEnd
 
 LINGER_SECONDS = 0.004
-"""How long chunks about tools and commits may wait, so that several share one write. Tokens never wait."""
+"""How long chunks about tools and commits may wait, so that several share one write. Text never waits."""
 
 LINGERING = frozenset(
     {"tool_arg_delta", "tool_start", "tool_end", "state_patch", "step_committed", "run_started", "user_message"}
@@ -98,7 +98,7 @@ class FencedStream:
     def _emit(self, chunk: Chunk) -> None:
         chunk.setdefault("step", self.step)
         if not self._has_failed:  # write nothing after a lost chunk; the next write or flush raises the error
-            self._writer.put(chunk, linger_seconds=LINGER_SECONDS if chunk["type"] in LINGERING else 0.0)
+            self._writer.put(chunk, linger_seconds=_linger_seconds(chunk))
         self._forward(chunk)
 
     def _forward(self, chunk: Chunk) -> None:
@@ -106,11 +106,11 @@ class FencedStream:
             self.parent.forward(chunk, *self._source)
 
     async def write(self, chunk: AnyChunk) -> None:
-        """Queue a chunk that is sent immediately; wait while the queue is full."""
+        """Queue a chunk; wait while the queue is full."""
         own = as_chunk(chunk)
         own.setdefault("step", self.step)
         with self._failing():
-            await self._writer.write(own)
+            await self._writer.write(own, linger_seconds=_linger_seconds(own))
         self._forward(own)
 
     def forward(self, chunk: Chunk, session_id: str, run_id: str, agent_type: str) -> None:
@@ -262,3 +262,8 @@ class FencedStream:
         except Exception as error:
             self._error = error
             raise
+
+
+def _linger_seconds(chunk: Chunk) -> float:
+    """Return how long a chunk may wait for others."""
+    return LINGER_SECONDS if chunk["type"] in LINGERING else 0.0

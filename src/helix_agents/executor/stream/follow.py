@@ -21,7 +21,8 @@ from ...streams.reader import DELETED
 from ...streams.records import StoredText, fresh_chunks
 from ...types import SessionState
 from ..services import Services
-from .leftover import is_leftover
+from ..session.standing import open_run
+from .leftover import is_leftover, stream_of
 
 T = TypeVar("T")
 
@@ -57,6 +58,8 @@ class Follower:
         self._heartbeat_seconds = heartbeat_seconds
         self._closed = asyncio.Event()
         self._waited = False
+        self._checked = False
+        """Whether the session was read since the last chunk."""
         self.reader: StreamReader | None = None
         self.outcome: StreamOutcome | None = None
         """How the stream stopped; None until then."""
@@ -110,9 +113,19 @@ class Follower:
         if self.reader is None:
             return []
         rows = await self.reader.read(timeout_seconds=self._heartbeat_seconds)
-        if not rows:
-            self.outcome = self.reader.outcome
+        if rows:
+            self._checked = False
+        else:
+            self.outcome = self.reader.outcome or await self._left_open()
         return rows
+
+    async def _left_open(self) -> StreamOutcome | None:
+        """Return how the session stopped, if its stream stays open: checked once each time that chunks stop coming."""
+        if self._checked or self.is_closed:
+            return None
+        self._checked = True
+        session = await stopped_session(self._services, self._place.session_id)
+        return None if session is None else outcome_without_stream(session)
 
     def go_on(self) -> None:
         """Continue past an end or a pause."""
@@ -145,6 +158,21 @@ class Follower:
                 async with asyncio.timeout(APPEARING.delay_seconds(tries)):
                     await self._closed.wait()
             tries += 1
+
+
+async def stopped_session(services: Services, session_id: str) -> SessionState | None:
+    """Return a session that has stopped and whose stream no process will close.
+
+    A restore, or a switch to another branch, died after it had reset the stream, or before.
+    """
+    seen = await services.store.load_conversation(session_id, last=0, custom_state=False)
+    if seen is None or seen.session.status == "active" or open_run(seen.run) is not None:
+        return None
+    info = await stream_of(services.streams, seen.session)
+    if info is None or info.status != "active":
+        return None
+    again = await services.store.load_state(session_id)  # a run that was claimed since then resumes the stream
+    return again if again is not None and again.version == seen.session.version else None
 
 
 def outcome_without_stream(session: SessionState) -> StreamOutcome:

@@ -14,10 +14,11 @@ from typing import NamedTuple
 from ...chunks import AnyChunk, BranchSwitched, StepCommitted, as_chunk
 from ...codec import encode
 from ...errors import StreamFenced, StreamNotActive
+from ...lifecycle import SESSION_TERMINAL
 from ...messages import message_id
 from ...stores.state.contract import StateStore
 from ...streams.contract import StreamInfo, StreamManager
-from ...types import Checkpoint, SessionState
+from ...types import Checkpoint, RunRecord, SessionState
 from ..step.open_step import OpenStep
 
 
@@ -201,13 +202,37 @@ async def close_stream(
 
 async def pause_stopped(streams: StreamManager, session: SessionState, fence: int) -> None:
     """Pause the stream of a session that may be resumed; drop the chunks of an abandoned step."""
-    info = await streams.get_stream_info(session.stream_id)
-    if info is None or info.status != "active":
+    if await streams.get_stream_info(session.stream_id) is None:
         return
-    await _fenced(streams, session.stream_id, fence)
+    info = await _fenced(streams, session.stream_id, fence)  # also if it is paused: now it is not behind its session
+    if info.status != "active":
+        return
     if session.status == "interrupted":
         await streams.cleanup_to_step(session.stream_id, session.step_count, fence=fence)
     await streams.pause_stream(session.stream_id, fence=fence)
+
+
+def is_behind(stream: StreamInfo, session: SessionState, run: RunRecord | None) -> bool:
+    """Return whether a process died between the change of a session and that of its stream. `run`: its open run.
+
+    A restore or a switch changes the session first, so the stream keeps its earlier fence. A run that starts a turn or
+    a branch is claimed first, so the stream ends before the run starts.
+    """
+    return stream.fence < session.owner_epoch if run is None else stream.latest_sequence < run.start_sequence
+
+
+async def replace_stream(streams: StreamManager, session: SessionState, fence: int) -> None:
+    """Reset a stream whose session has another branch or checkpoint now, and leave it in the session's status."""
+    await streams.reset_stream(session.stream_id, fence=fence)
+    await stop_stream(streams, session, fence)
+
+
+async def stop_stream(streams: StreamManager, session: SessionState, fence: int) -> None:
+    """Leave a stream that was reset in the status of its session."""
+    if session.status in SESSION_TERMINAL:
+        await close_stream(streams, session, None, fence, rewind=False)
+    elif session.status != "active":
+        await pause_stopped(streams, session, fence)
 
 
 async def revert_patches(streams: StreamManager, step: OpenStep | None, session: SessionState, fence: int) -> None:

@@ -156,7 +156,9 @@ class BranchingStore(CheckpointingStore):
                 change_run=checked_change(session_id, change_run, now),
             )
 
-        gone = InvalidArgument(f"Branch {branch_id!r} of session {session_id!r} starts after a message that no longer exists.")
+        gone = InvalidArgument(
+            f"Branch {branch_id!r} of session {session_id!r} starts after a message that no longer exists."
+        )
         return (await self._write_from_present(session_id, make, gone, expected_version, owner)).version
 
 

@@ -51,8 +51,8 @@ class KeyedLock:
         while not self.take_if_free(name):
             if looks * TURN.first_seconds >= TURN.within_seconds:
                 raise StoreUnavailable(
-                    f"Another request has used {name!r} with this store for {TURN.within_seconds:g} s, or was canceled. "
-                    "Create a store for each request: requests cannot wait for each other, so they must not share "
+                    f"Another request has held {name!r} of this store for {TURN.within_seconds:g} s, or was canceled: "
+                    "create a store for each request: requests cannot wait for each other, so they must not share "
                     "one in a module variable.",
                     nothing_written=True,
                 )

@@ -202,7 +202,7 @@ def _ensure_changeable(
     metadata: Mapping[str, Json] | None,
     **counts: int | None,
 ) -> None:
-    """Check the fields of a run that may change; None is not given."""
+    """Check the fields of a run that may change; None means unchanged."""
     ensure_storable(output, "/output")
     validate.ensure_optional(texts={"error": error}, counts=counts)
     if metadata is not None:

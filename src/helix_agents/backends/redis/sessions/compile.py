@@ -61,9 +61,9 @@ def compiled(
 ) -> Program:
     """Return the program of a commit.
 
-    `announced`: the index knows where this commit will put the session, so it need not refuse. `run_taken`: the run id
-    belongs to another session, which is known already but has its place among the guards. `unique` names what this
-    commit puts on the shelf. `load`: what goes along; the stream refuses after the session has not.
+    `announced`: the index already lists the session's new facets, so the program need not check that. `run_taken`: the
+    run id belongs to another session; this fails in the order of the guards. `unique` names what this commit moves to
+    the shelf. `load`: what the commit carries; guards of the stream come after those of the session.
     """
     program = Program.of_session(keys, ttl_ms)
     program.repeatable = commit.stage is not None  # always alone in its commit, and the same rows replace themselves

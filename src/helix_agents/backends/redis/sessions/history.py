@@ -6,7 +6,7 @@ that was replaced as a whole is not copied but moved to the shelf, and the log n
     k field old        the key held this text            K field          the key was absent
     l field shelf      it was a list, now on the shelf   o field shelf    it was an object (no shelf: it was empty)
     m field member old the member held this text         M field member   the member was absent
-    i field index old  the item held this text           c field length   the list was so long
+    i field index old  the item held this text           c field length   the list had this length
 
 with a separator that JSON and names never contain. A checkpoint's row says how long the log was then.
 """

@@ -1,7 +1,7 @@
 """Runs and refs: records of a session that are changed one at a time, and the owner of a run id.
 
 A run is found by its id alone, wherever its session lives: a key of its own names the session. It is written before the
-run, and one that was left behind can be taken over.
+run, and a session may take over one that was left behind.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Shelf(msgspec.Struct):
         return checkpoint_from(self.checkpoints[0], self.number).undo_length
 
     def after(self, number: int, kept: int) -> Shelf:
-        """Return the end of this end."""
+        """Return the part of this shelf after a checkpoint and a number of messages."""
         checkpoints = self.checkpoints[number - self.number :]
         undo = self.undo[checkpoint_from(checkpoints[0], number).undo_length - self.undo_kept :]
         entries = [entry_of(text) for text in undo]

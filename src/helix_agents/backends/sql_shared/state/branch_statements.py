@@ -1,7 +1,7 @@
 """Changes of branches as statements: rows move between a session and its shelves, within their tables.
 
-A shelf is a name that no session can have. What was put aside is found by it and by nothing else, so no read of the
-session meets it. All statements find their rows by a key, so a move costs what it moves.
+A shelf is a name that no session can have. Shelved rows are found by it only, so no read of the
+session returns them. All statements find their rows by a key, so a move costs what it moves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A `Commit` as one batch of statements that carry their own conditions: guards, the session row, then the rest.
 
-This is D1's write path: it cannot look before it writes. What is overwritten goes to `__agents_past`, with a checkpoint
-or without: a row of D1 holds 2 MB, and a checkpoint may overwrite more than that. Where a backend can look,
-`planned_commit.py` does the same with less.
+This is D1's write path: it cannot read before it writes. What is overwritten goes to `__agents_past`, with a checkpoint
+or without: a row of D1 holds 2 MB, and a checkpoint may overwrite more than that. Where a backend can read
+first, `planned_commit.py` does the same with fewer statements.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Knows SQL and the shape of a row, nothing of readers or of a technology. How other processes learn of a new row is up to
 the wake-up source that is passed in: a socket beside the SQLite file, NOTIFY, polling. The row of the stream is written
-first in every batch: that takes its lock, so whatever a later statement looks at stands still.
+first in every batch: that takes its lock, so what later statements read cannot change.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SqlStreamManager(StreamManagerBase):
         expired_before = self._expired_before(now)
         longest = max([len(chunk.text) for chunk in append.chunks])
         statements = [
-            query("advance", stream_id, len(append.chunks), longest, now, expired_before),
+            query("advance", stream_id, len(append.chunks), longest, now, expired_before, append.fence),
             query("refuse_repeated", stream_id, append.producer_id, append.counter),
             query("refuse_inactive", stream_id, expired_before, append.fence),
             *self._inserts(stream_id, append.chunks, now),

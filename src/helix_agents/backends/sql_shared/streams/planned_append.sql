@@ -7,6 +7,7 @@ UPDATE __agents_streams
 SET latest_sequence = latest_sequence + ?2,
   total_chunks = total_chunks + ?2,
   largest_chunk = CASE WHEN largest_chunk < ?3 THEN ?3 ELSE largest_chunk END,
+  fence = COALESCE(?6, fence),
   updated_at = ?4
 WHERE stream_id = ?1 AND status = 'active' AND updated_at > ?5 AND fence <= COALESCE(?6, fence) AND NOT EXISTS (
   SELECT 1 FROM __agents_stream_producers WHERE stream_id = ?1 AND producer_id = ?7 AND counter >= ?8)

@@ -112,11 +112,13 @@ INSERT INTO __agents_guard (reason)
 SELECT 'stream' WHERE NOT EXISTS (SELECT 1 FROM __agents_streams WHERE stream_id = ?1 AND latest_sequence = ?2);
 
 -- name: advance
--- Take the next ?2 sequences; comes first because it locks the row. ?3 longest text, ?4 now, ?5 expired_before.
+-- Take the next ?2 sequences and raise the fence; comes first because it locks the row. ?3 longest text, ?4 now,
+-- ?5 expired_before, ?6 fence.
 UPDATE __agents_streams
 SET latest_sequence = latest_sequence + ?2,
   total_chunks = total_chunks + ?2,
   largest_chunk = CASE WHEN largest_chunk < ?3 THEN ?3 ELSE largest_chunk END,
+  fence = CASE WHEN fence < CAST(?6 AS BIGINT) THEN CAST(?6 AS BIGINT) ELSE fence END,
   updated_at = ?4
 WHERE stream_id = ?1 AND updated_at > ?5
 RETURNING latest_sequence;

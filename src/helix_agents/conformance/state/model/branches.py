@@ -35,7 +35,7 @@ class End(NamedTuple):
 
 
 class Branches:
-    """The branches of one session: those on the path to the current end, and the ends that were left, latest last."""
+    """The branches of one session: the path to the current end, and the ends that were left, oldest first."""
 
     def __init__(self) -> None:
         self.way: Way = ()
@@ -82,7 +82,7 @@ class Branches:
             head = next(fork for fork in target.way if fork not in now.way)
             chosen = _last_with(ends, head.branch_id)
             if len(now.messages) < head.kept:
-                raise InvalidArgument("The branch parts after a message that is gone.")
+                raise InvalidArgument("The branch starts after a message that no longer exists.")
             ends.remove(chosen)
             ends.append(now)
             now = End(

@@ -99,9 +99,15 @@ local function refusal(s, producer, counter)
   if s.status ~= 'active' then return s.status end
 end
 
+local function raise_fence(s)
+  local fence = s.a.fence
+  if fence and fence > (s.fence or 0) then redis.call('HSET', s.meta, 'fence', number(fence)) end
+end
+
 -- Stores the chunks. Returns the sequence of the last one.
 local function append(s, producer, counter, texts, first, last)
   local added = (last - first + 1) / 2
+  raise_fence(s)
   local made_key = add(s, texts, first, last)
   local too_many = s.a.max_chunks > 0 and s.kept > s.a.max_chunks
   if too_many or s.created_at <= s.a.expired_before then retain(s, added) end

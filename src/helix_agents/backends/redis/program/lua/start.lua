@@ -1,10 +1,5 @@
 -- Creates and empties streams, alone (stream.lua) or with the claim of a turn (operations.lua).
 
-local function raise_fence(s)
-  local fence = s.a.fence
-  if fence and fence > (s.fence or 0) then redis.call('HSET', s.meta, 'fence', number(fence)) end
-end
-
 -- Activates a stream that does not exist or has expired. Sequences of an expired one are not reused.
 local function create(s, incarnation)
   redis.call('DEL', s.chunks, s.producers)
