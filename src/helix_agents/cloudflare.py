@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .backends.cloudflare.rest import D1Rest
     from .backends.cloudflare.stream_server import StreamServer
     from .backends.cloudflare.streams import DurableObjectStreamManager
-    from .runtimes.cloudflare import AgentServer, AgentWorkflow, CloudflareAgentExecutor, route
+    from .runtimes.cloudflare import AgentServer, AgentWorkflow, CloudflareAgentExecutor, route, serve
 
 # Imported on first use: what works inside a Worker cannot be imported outside, and vice versa.
 _HOMES = {
@@ -45,6 +45,7 @@ _HOMES = {
     "StreamServer": "backends.cloudflare.stream_server",
     "route": "runtimes.cloudflare.routing",
     "run_migration": "backends.cloudflare.d1",
+    "serve": "runtimes.cloudflare.serving",
 }
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "StreamServer",
     "route",
     "run_migration",
+    "serve",
 ]
 
 

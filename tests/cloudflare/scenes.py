@@ -114,7 +114,29 @@ async def standing(flows: Flows, session_id: str) -> Any:
     return json.loads(json.dumps(left).replace(session_id, "SESSION"))
 
 
-SCENES: dict[str, Scene] = {each.__name__: each for each in (play, people, interrupted, aborted, submitted, standing)}
+async def branched(flows: Flows, session_id: str) -> Any:
+    """S17: a turn runs again, its message is edited, and the first branch comes back."""
+    await flows.ask("execute", session_id, "counter", idempotency_key="k")
+    await _ended(flows, session_id, "completed")
+    left = [await flows.remains(session_id, COUNT)]
+    await flows.ask("regenerate", session_id, idempotency_key="again")
+    await _ended(flows, session_id, "completed")
+    left.append(await flows.remains(session_id, COUNT))
+    ((_, message_id), *_) = await flows.ask("messages", session_id)
+    await flows.post("edit", session_id, message_id=message_id, content="Anew.", idempotency_key="edited")
+    await _ended(flows, session_id, "completed")
+    left.append(await flows.remains(session_id, COUNT))
+    branches = await flows.ask("branches", session_id)
+    assert [active for _, _, active in branches] == [False, True, False, False], branches
+    await flows.ask("switch", session_id, branches[0][0])
+    back = json.dumps(await flows.ask("remains", session_id))
+    return [*left, json.loads(back.replace(session_id, "SESSION"))]
+
+
+_ALL = (play, people, interrupted, aborted, submitted, standing, branched)
+SCENES: dict[str, Scene] = {each.__name__: each for each in _ALL}
+AGAIN = ("standing", "branched")
+"""Scenes in which finished calls run again, because they go back."""
 
 
 async def _ended(flows: Flows, session_id: str, status: str) -> None:
@@ -149,9 +171,7 @@ class Performance:
     def __init__(self, flows: Flows, prefix: str, deaths: Iterable[Death]) -> None:
         self._flows = flows
         self._ids = {death: f"{prefix}-{death[0]}-{death[1]}" for death in deaths}
-        self._ledgers = {
-            each: StagedLedger() for each in self._ids if each[0] != "standing"
-        }  # restored calls run again
+        self._ledgers = {each: StagedLedger() for each in self._ids if each[0] not in AGAIN}
         self._tasks: dict[Death, asyncio.Task[Any]] = {}
 
     async def begin(self) -> None:

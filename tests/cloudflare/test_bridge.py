@@ -116,7 +116,7 @@ async def test_the_token_may_come_from_the_environment(workerd: Workerd, monkeyp
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("d1:", "cannot be read"),
+        ("d1:", "cannot be parsed"),
         ("d1://:t@host", "looks like d1://:TOKEN@bridge"),
         ("do://:t@/name", "looks like do://:TOKEN@bridge"),
         ("do://host/name", "no token"),

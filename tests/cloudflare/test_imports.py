@@ -22,6 +22,7 @@ ONLY_INSIDE = (
     "DOUsageStore",
     "StreamServer",
     "route",
+    "serve",
 )
 
 

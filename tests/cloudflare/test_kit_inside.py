@@ -142,7 +142,7 @@ async def test_a_shared_store_whose_request_was_cut_off_says_what_to_do(python_w
     ):
         told = await reply.json(content_type=None)
     assert "StoreUnavailable" in told["error"]
-    assert "Make a store for each request" in told["error"]
+    assert "create a store for each request" in told["error"]
 
 
 def test_a_store_on_a_d1_session_continues_from_its_bookmark(python_workers: PythonWorkerd) -> None:

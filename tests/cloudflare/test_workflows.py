@@ -3,6 +3,7 @@ database; answers, deadlines, interrupts, odd input."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -14,6 +15,7 @@ from tests.cloudflare.client import new_session
 from tests.cloudflare.flows import Flows
 from tests.cloudflare.scenes import SCENES, Performance
 from tests.cloudflare.workerd import FLOWS, INSIDE, PythonWorkerd
+from tests.executor.test_webhooks import Receiver
 from tests.servers.fixtures import started
 
 
@@ -31,7 +33,7 @@ async def flows(server: PythonWorkerd) -> AsyncIterator[Flows]:
         yield flows
 
 
-MIDDLE = {"play": 200, "people": 90, "interrupted": 60, "aborted": 40, "submitted": 60, "standing": 80}
+MIDDLE = {"play": 200, "people": 90, "interrupted": 60, "aborted": 40, "submitted": 60, "standing": 80, "branched": 70}
 AT_ONCE = 20
 """How many points of a scene one kill covers: each dies in its own session."""
 MOST_POINTS = 600
@@ -45,6 +47,7 @@ async def calm(flows: Flows) -> dict[str, Any]:
         undisturbed = Performance(flows, "calm", [(name, None) for name in SCENES])
         await undisturbed.begin()
         left = await undisturbed.end()
+        assert not [each for each in left.values() if isinstance(each, BaseException)], left
         CALM.update(left={name: left[name, None] for name in SCENES}, points=await undisturbed.points())
     return CALM
 
@@ -154,6 +157,77 @@ async def test_an_interrupted_run_stays_so_until_it_is_resumed(flows: Flows) -> 
     assert (await flows.ask("result", "stopped-waiting"))["status"] == "completed"
 
 
+async def test_a_regenerated_and_an_edited_turn_run_in_instances_of_their_own(flows: Flows) -> None:
+    await flows.ask("execute", "regenerated", "sleeper")
+    await flows.status("regenerated", "completed")
+    again = await flows.ask("regenerate", "regenerated")
+    await flows.status("regenerated", "completed")
+    ((_, message_id), *_) = await flows.ask("messages", "regenerated")
+    edited = await flows.post("edit", "regenerated", message_id=message_id, content="Anew.")
+    await flows.status("regenerated", "completed")
+    for run in (again, edited):
+        assert await flows.ask("instance", run["run_id"]) == "complete"
+    rejected = await flows.tell("regenerate", "regenerated", deps="something")
+    assert rejected["error"] == "InvalidArgument"
+
+
+async def test_a_run_of_many_steps_continues_in_successive_instances(flows: Flows) -> None:
+    await flows.ask("execute", "long", "runner")
+    await flows.status("long", "completed")
+    assert (await flows.ask("remains", "long"))["states"] == {"long": {"count": 12}}
+
+    async def over() -> bool:
+        return bool(await flows.ask("parts", "long") == ["complete"] * 3 + ["unknown"])
+
+    await flows.until(over)
+
+
+async def test_a_run_that_the_engine_has_given_up_is_interrupted_and_can_be_resumed(flows: Flows) -> None:
+    await flows.ask("execute", "given-up", "sleeper")
+    await flows.until(lambda: flows.has_begun("given-up"))
+    await flows.ask("terminate", "given-up")
+
+    async def interrupted() -> bool:
+        await flows.rescue()
+        return bool((await flows.ask("state", "given-up"))["status"] == "interrupted")
+
+    await flows.until(interrupted)
+    await flows.ask("resume", "given-up", "sleeper")
+    assert (await flows.ask("result", "given-up"))["output"] == "Awake."
+
+
+async def test_an_instance_takes_back_what_an_aborted_turn_did(flows: Flows) -> None:
+    await flows.ask("execute", "bought", "buyer")
+    await flows.status("bought", "suspended_client_tool")
+    await flows.ask("abort", "bought")
+    await flows.status("bought", "failed")
+    assert await flows.ask("journal", "bought") == ["pay 1", "pay 2", "undo 2", "undo 1"]
+
+
+async def test_a_schedule_starts_its_run_by_the_cron_trigger(flows: Flows) -> None:
+    await flows.ask("schedule", "scheduled", "runner", seconds=1)
+
+    async def started() -> bool:
+        await flows.rescue()
+        return await flows.ask("state", "scheduled") is not None
+
+    await flows.until(started)
+    assert (await flows.ask("result", "scheduled"))["output"] == "Done."
+    for _ in range(2):
+        await flows.rescue()
+    assert (await flows.ask("state", "scheduled"))["runs"] == ["completed"]
+
+
+async def test_an_instance_sends_the_end_of_its_run_to_a_webhook(flows: Flows) -> None:
+    receiver = Receiver()
+    async with await asyncio.start_server(receiver.serve, "127.0.0.1", 0) as server:
+        await flows.ask("webhook", str(server.sockets[0].getsockname()[1]))
+        await flows.ask("execute", "reported", "runner")
+        await receiver.has(taken=1)
+    await flows.ask("webhook", "0")
+    assert receiver.types == ["1 run.completed"]
+
+
 async def test_a_step_by_workflows_costs_little_more_than_one_without(flows: Flows) -> None:
     """Per step, on the same stores: the claim of each step, and its own write of the last chunks. 13 steps."""
     await flows.ask("plain", "cost-plain", "runner")
@@ -179,6 +253,16 @@ async def test_an_instance_that_exists_already_is_not_started_again(flows: Flows
     await flows.ask("create_again", "again")
     await flows.status("again", "completed")
     assert len(await flows.ask("journal", "again")) == 1
+
+
+async def test_an_answer_to_a_finished_instance_changes_nothing(flows: Flows) -> None:
+    await flows.ask("execute", "finished", "runner")
+    await flows.status("finished", "completed")
+    before = await flows.ask("remains", "finished")
+    for _ in range(2):
+        await flows.ask("send_to_finished", "finished")
+    assert await flows.ask("remains", "finished") == before
+    assert (await flows.ask("state", "finished"))["runs"] == ["completed"]
 
 
 async def test_a_ticket_of_a_deleted_session_does_nothing_to_the_next_one_of_that_id(flows: Flows) -> None:

@@ -6,19 +6,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from page import PAGE
-from workers import Response, WorkerEntrypoint, asgi
+from workers import Response, WorkerEntrypoint
 
 from helix_agents import Agent, ScriptedLLM, ToolContext, expired_session_cleanup, tool
 from helix_agents.cloudflare import (
     AgentWorkflow,
     CloudflareAgentExecutor,
+    D1BlobStore,
     D1StateStore,
     D1UsageStore,
     DurableObjectStreamManager,
     StreamServer,
+    serve,
 )
 from helix_agents.llm.scripted import Call, Reply
-from helix_agents.server.app import create_app
 from helix_agents.server.auth import User, bearer_tokens
 
 __all__ = ["AgentRun", "Default", "StreamServer"]
@@ -41,6 +42,7 @@ def new_executor(env: Any) -> CloudflareAgentExecutor:
         state_store=D1StateStore(env.DB),
         stream_manager=DurableObjectStreamManager(env.STREAMS),
         usage_store=D1UsageStore(env.DB),
+        blob_store=D1BlobStore(env.DB),
         # A script, so that this runs as it is. A real model: `OpenAILLM("gpt-5.2", api_key=env.OPENAI_API_KEY)`.
         llm=ScriptedLLM([Reply("Let me write that down.", [Call("note", {"text": "hello"})]), "I noted it."]),
         agents=[assistant],
@@ -55,22 +57,16 @@ class AgentRun(AgentWorkflow):
 
 
 class Default(WorkerEntrypoint):  # type: ignore[misc]  # untyped: it exists only inside a Worker
-    """The page at `/`, POST /execute, GET /stream/{id}, GET /result/{id}, and the other routes of the server."""
+    """The page at `/`, POST /execute, GET /stream/{id}, /ws/{id} and /result/{id}, and the other routes."""
 
     async def fetch(self, request: Any) -> Any:
         if urlsplit(request.url).path == "/":
             return Response(PAGE, headers={"content-type": "text/html; charset=utf-8"})
-        app = create_app(
-            new_executor(self.env),
-            authenticate=bearer_tokens({self.env.TOKEN: User("me")}),
-            recover=False,
-            inspector=False,
-        )
-        response, _ = await asgi.process_request(app, request, self.env, None)
-        return response
+        who = bearer_tokens({self.env.TOKEN: User("me")})
+        return await serve(new_executor(self.env), request, authenticate=who)
 
     async def scheduled(self, controller: Any, env: Any, ctx: Any) -> None:
-        """Every minute: continue runs that lost their process, and end sessions whose `expires_at` has passed."""
+        """Every minute: continue lost runs, start scheduled ones, and end sessions whose `expires_at` has passed."""
         await new_executor(self.env).recover()
         streams = DurableObjectStreamManager(self.env.STREAMS)
         await expired_session_cleanup(D1StateStore(self.env.DB), stream_manager=streams)

@@ -10,11 +10,11 @@ import asyncio
 import json
 import os
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 from ..agent import Agent
-from ..backends.registry import open_stores
+from ..backends.registry import Stores, open_stores
 from ..clock import random_id
 from ..codec import Json
 from ..demo.served import assistant, demo_executor
@@ -141,14 +141,22 @@ async def _opened(given: argparse.Namespace, resources: AsyncExitStack) -> tuple
     if given.target is None:
         return await resources.enter_async_context(demo_executor(stores)), assistant
     if isinstance(found, Agent):
-        model = given.model or os.environ.get(MODEL_VARIABLE) or found.llm
-        if model is None:
-            ways = [f"run helix chat {other}" for other in executors_beside(given.target)]
-            ways += ["pass --model provider:model", f"set {MODEL_VARIABLE}, in .env for example"]
-            raise InvalidArgument(f"Agent {found.name!r} has no model: {', or '.join(ways)}.")
-        return await resources.enter_async_context(AgentExecutor(stores, model, agents=[found])), found
+        return await resources.enter_async_context(_executor_of(found, given, stores)), found
     executor = await resources.enter_async_context(executor_named(given.target, stores))
     return executor, await _chosen(executor, given)
+
+
+def _executor_of(agent: Agent, given: argparse.Namespace, stores: Stores) -> AbstractAsyncContextManager[AgentExecutor]:
+    """Return an executor with the given model or the agent's own, else the only executor in the agent's module."""
+    model = given.model or os.environ.get(MODEL_VARIABLE) or agent.llm
+    if model is not None:
+        return AgentExecutor(stores, model, agents=[agent])
+    others = executors_beside(given.target)
+    if len(others) == 1:
+        return executor_named(others[0], stores)
+    ways = [f"run helix chat {other}" for other in others]
+    ways += ["pass --model provider:model", f"set {MODEL_VARIABLE}, in .env for example"]
+    raise InvalidArgument(f"Agent {agent.name!r} has no model: {', or '.join(ways)}.")
 
 
 async def _chosen(executor: AgentExecutor, given: argparse.Namespace) -> Agent:

@@ -76,6 +76,7 @@ def _bridge(given: argparse.Namespace) -> int:
     home = files("helix_agents.backends.cloudflare").joinpath("bridge_worker")
     write_files(Path(given.folder), {name: home.joinpath(name).read_text(encoding="utf-8") for name in BRIDGE})
     say(f"Wrote {', '.join(BRIDGE)} to {given.folder}.")
+    say("For d1:// put the id from `npx wrangler d1 create agent-state` into wrangler.jsonc; else delete that line.")
     say("Deploy it with: npx wrangler secret put TOKEN && npx wrangler deploy")
     say("Then: export HELIX_CLOUDFLARE_TOKEN=... HELIX_URL=do://YOUR-BRIDGE.workers.dev/agents")
     return 0

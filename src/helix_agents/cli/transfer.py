@@ -90,7 +90,9 @@ def _cut_to_whole_sessions(file: Path) -> set[str]:
     with file.open("rb") as data:
         beginning = header().partition(',"version"')[0].encode()
         if not beginning.startswith(data.read(len(beginning))):
-            raise InvalidArgument(f"{file} is not an export of helix-agents and was not overwritten: choose another file.")
+            raise InvalidArgument(
+                f"{file} is not an export of helix-agents and was not overwritten: choose another file."
+            )
         data.seek(0)
         for number, line in enumerate(_whole_lines(data)):
             if number == 0:

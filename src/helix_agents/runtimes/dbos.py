@@ -45,7 +45,7 @@ class DBOSRuntime(EngineRuntime):
 
     async def __aenter__(self) -> Self:
         if DBOSRuntime._current is not None:
-            raise InvalidArgument("There is a DBOSRuntime in this process already, and there is only one DBOS.")
+            raise InvalidArgument("This process already has a DBOSRuntime, and DBOS allows only one.")
         DBOSRuntime._current = self
         if self._config is not None:
             try:

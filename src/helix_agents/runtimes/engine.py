@@ -112,7 +112,11 @@ class EngineRuntime(ABC):
         name = str(kept["agent_type"])
         if name not in self._executor.agents and name not in self._strangers:
             self._strangers.add(name)
-            logger.warning("%s sends runs of agent %s here, which is not known: left to others.", self._engine, name)
+            logger.warning(
+                "%s sends runs of agent %s, which this worker does not know: leaving them to other workers.",
+                self._engine,
+                name,
+            )
         return name in self._executor.agents
 
     async def advance(self, kept: dict[str, Json]) -> dict[str, Json]:
@@ -131,7 +135,7 @@ class EngineRuntime(ABC):
             try:
                 await self._rescue_all()
             except Exception as error:  # the store or the engine is unavailable: both have their own errors
-                logger.warning("Cannot look for runs that %s lost: %s", self._engine, error)
+                logger.warning("Could not scan for runs that %s lost: %s", self._engine, error)
             await asyncio.sleep(self._services.lease_seconds / 2)
 
     async def _rescue_all(self) -> None:
@@ -146,7 +150,7 @@ class EngineRuntime(ABC):
             try:
                 await self._rescue_one(session)
             except HelixError as error:
-                logger.warning("Cannot rescue session %s now: %s", session.session_id, error)
+                logger.warning("Could not recover session %s: %s", session.session_id, error)
 
     async def _rescue_one(self, session: SessionState) -> None:
         found = await find(self._services, session.session_id)

@@ -18,6 +18,7 @@ from helix_agents import Agent, ScriptedLLM, ToolContext, tool
 from helix_agents.clock import system_clock
 from helix_agents.codec import encode
 from helix_agents.errors import InvalidArgument, ModelError, SessionExists
+from helix_agents.executor import Webhook
 from helix_agents.llm.scripted import Call, Reply
 from helix_agents.runtimes.cloudflare import AgentServer, route
 from helix_agents.server.auth import User, bearer_tokens
@@ -43,10 +44,27 @@ async def erase(path: str) -> str:
     return f"{path} is gone"
 
 
+@tool
+async def large(size: int) -> str:
+    """Return much."""
+    return "x" * size
+
+
+@tool
+async def render(ctx: ToolContext) -> str:
+    """Start a job elsewhere, which sends its result to a URL."""
+    call = await ctx.defer(deadline_seconds=3600)
+    JOBS.append([call.url, ctx.deps])
+    return "does not count"
+
+
 author = Agent("author", tools=[note, shout], state={"notes": []}, max_steps=50)
 marathon = Agent("marathon", tools=[note, shout], state={"notes": []}, max_steps=50)
 asker = Agent("asker", tools=[erase])
 breaker = Agent("breaker")
+hoarder = Agent("hoarder", tools=[large])
+deferrer = Agent("deferrer", tools=[render])
+SECRET = "a secret of the tests"
 TWO_TOOLS = Reply("I will note two things.", [Call("note", {"text": "a"}), Call("note", {"text": "b"})])
 SCRIPT: list[Any] = [
     Reply("I will note two things. " * 3, [Call("note", {"text": "a"}), Call("note", {"text": "b"})]),
@@ -57,12 +75,14 @@ MARATHON: list[Any] = [TWO_TOOLS, "Done.", *[TWO_TOOLS] * 10, "Done."]  # a turn
 
 
 WHO = bearer_tokens({"alice": User("alice"), "bob": User("bob"), "root": User("root", is_admin=True)})
+JOBS: list[Any] = []
+"""The jobs that tools have started elsewhere: the URL for the result, and the deps of the run."""
 LIVES: list[str] = []
 """The objects that this isolate has made, by name."""
 
 
 class Agents(AgentServer):
-    agents = (author, marathon, asker, breaker)
+    agents = (author, marathon, asker, breaker, hoarder, deferrer)
     max_streams_per_user = 40
     session_ttl_seconds = None
 
@@ -75,10 +95,15 @@ class Agents(AgentServer):
         asking: list[Any] = [Reply("May I?", [Call("erase", {"path": "a.txt"})]), "Erased."]
         breaking: list[Any] = [ModelError("the model is out")]
         scripts = {"author": SCRIPT, "marathon": MARATHON, "asker": asking, "breaker": breaking}
+        scripts["hoarder"] = [[Call("large", {"size": 2_100_000})], "Kept."]
+        scripts["deferrer"] = [[Call("render")], "Rendered."]
         return ScriptedLLM(scripts, delay_seconds=0.01)
 
     def authenticate(self, env: Any) -> Any:
         return WHO
+
+    def executor_options(self, env: Any) -> dict[str, Any]:
+        return {"secret": SECRET, "public_url": "https://agents.example", "deps_factory": lambda session: "given"}
 
     async def fetch(self, request: Any) -> Any:
         path = [unquote(part) for part in urlsplit(request.url).path.split("/")]
@@ -92,6 +117,13 @@ class Agents(AgentServer):
         if verb == "create":
             with suppress(SessionExists):
                 await self.state.create_session(session_id, agent_type="author", user_id="alice")
+        if verb == "begin":  # as a method of the class that another Worker calls, not by a route
+            await self.executor.execute("author", "go", session_id=session_id, user_id="alice")
+        if verb == "webhook":  # a receiver on this machine
+            self.executor.add_webhooks(Webhook(f"http://127.0.0.1:{query['port']}/hook", SECRET))
+        if verb == "plan":
+            at = system_clock() + query["in"] * 1000
+            await self.executor.schedule("author", "go", at=at, session_id=session_id, user_id="alice")
         if verb == "again":
             await self.streams.reset_stream(session_id)
         if verb == "pour":
@@ -119,6 +151,7 @@ class Agents(AgentServer):
             await self._schedule()
         if verb == "ttl":
             self.session_ttl_seconds = query["seconds"]
+            await self.ctx.storage.deleteAlarm()  # as the runtime does before it calls
             await self.alarm()
         alarm = await self.ctx.storage.getAlarm()
         facts = {"born": self.born, "written": self.storage.rows_written, "alarm": alarm or None}
@@ -161,7 +194,7 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
     async def fetch(self, request: Any) -> Any:
         path = urlsplit(request.url).path.split("/")
         if path[1] == "isolate":
-            facts = {"objects": len(LIVES), "heap": js.pythonHeapBytes()}
+            facts = {"objects": len(LIVES), "heap": js.pythonHeapBytes(), "jobs": JOBS}
             return Response(encode(facts), headers={"content-type": "application/json"})
         if path[1] == "unguarded":  # as if route had no `authenticate`: the object is the only guard
             inner = str(request.url).replace("/unguarded", "", 1)
@@ -182,4 +215,4 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
                 return Response(encode({"error": str(error)}))
         if path[1] == "test":
             return await self.env.OBJECTS.getByName(unquote(path[3])).fetch(request.js_object)
-        return await route(self.env.OBJECTS, request, authenticate=WHO)
+        return await route(self.env.OBJECTS, request, authenticate=WHO, secret=SECRET)

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import deaths  # type: ignore[import-not-found]  # beside this file in the Worker
+import js
 from scene_agents import SCRIPTS as SCENES  # type: ignore[import-not-found]
 from scene_agents import scene_agents
-from workers import DurableObject, Response, WorkerEntrypoint
+from workers import DurableObject, Request, Response, WorkerEntrypoint
 
 from helix_agents import Agent, AgentExecutor, ScriptedLLM, ToolContext, tool
 from helix_agents.backends.cloudflare.bindings import D1Binding
@@ -21,24 +22,32 @@ from helix_agents.backends.sql_shared.driver import Statement
 from helix_agents.cloudflare import (
     AgentWorkflow,
     CloudflareAgentExecutor,
+    D1BlobStore,
     D1StateStore,
     D1UsageStore,
     DurableObjectStreamManager,
     StreamServer,
     run_migration,
+    serve,
 )
 from helix_agents.codec import decode, encode
 from helix_agents.conformance.executor.cast import ROOT_STATE, SCRIPT
 from helix_agents.conformance.executor.harness import Parts, custom_state, family, transcript
 from helix_agents.conformance.executor.play import answer_all, staged_calls
 from helix_agents.errors import HelixError
+from helix_agents.executor import Webhook
 from helix_agents.llm.scripted import Call, Reply
 from helix_agents.runtimes.cloudflare import workflows
+from helix_agents.server.auth import User, bearer_tokens
 
 __all__ = ["StreamServer"]
 JOURNAL = "CREATE TABLE IF NOT EXISTS journal (id INTEGER PRIMARY KEY, session TEXT, line TEXT)"
 ENDING = "CREATE TABLE IF NOT EXISTS ending (session TEXT PRIMARY KEY)"
+SECRET = "a secret of the tests"
+WEBHOOKS: list[Webhook] = []
+WHO = bearer_tokens({"alice": User("alice"), "bob": User("bob")})
 DYING = frozenset({"execute", "answer", "answer_all", "complete", "interrupt", "abort", "resume", "restore", "fork"})
+DYING |= {"regenerate", "edit", "switch", "schedule"}
 """The requests that may die in the middle: those that change something."""
 COSTS: dict[str, list[int]] = {}
 _counted = CloudflareDriver.counted
@@ -84,6 +93,12 @@ class Journal:
 async def hurry(path: str) -> str:
     """Ask, and not for long."""
     return f"{path} done"
+
+
+@tool(requires_approval=True)
+async def erase(path: str) -> str:
+    """Ask first."""
+    return f"{path} is gone"
 
 
 @tool
@@ -147,7 +162,17 @@ def agents(env: Any) -> list[Agent]:
         await asyncio.sleep(seconds)
         return "slept"
 
+    async def take_back(arguments: dict[str, Any], result: Any, key: str) -> None:
+        await journal.note("bought", f"undo {arguments['order']}")
+
+    @tool(effect="once", key=lambda arguments: arguments["order"], undo=take_back)
+    async def pay(order: str) -> str:
+        """Pay."""
+        await journal.note("bought", f"pay {order}")
+        return "paid"
+
     return [
+        Agent("buyer", tools=[pay, erase]),
         author(journal),
         Agent("hasty", tools=[hurry]),
         Agent("sleeper", tools=[slow], state={"count": 0}),
@@ -163,6 +188,7 @@ SCRIPTS: dict[str, Any] = {
     "hasty": [Reply("Quick?", [Call("hurry", {"path": "a"})]), "Nobody answered."],
     "sleeper": [Reply("Sleeping.", [Call("slow", {"seconds": 3})]), "Awake."],
     "hoarder": [Reply("Much.", [Call("large", {"size": 2_100_000})]), "Kept."],
+    "buyer": [[Call("pay", {"order": "1"})], [Call("pay", {"order": "2"})], [Call("erase", {"path": "a"})], "Done."],
     "runner": [*[[Call("tick", {"n": n})] for n in range(12)], "Done."],
 }
 
@@ -177,9 +203,12 @@ def new_executor(
         stream_manager=DurableObjectStreamManager(getattr(env, streams, None)),
         llm=ScriptedLLM(SCRIPTS),
         usage_store=D1UsageStore(env.DB, migrated=True),
+        blob_store=D1BlobStore(env.DB, migrated=True),
         agents=agents(env),
         lease_seconds=3,
-        secret="a secret of the tests",
+        steps_per_instance=5,
+        secret=SECRET,
+        webhooks=WEBHOOKS,
     )
     deaths.mortal(executor.runtime)
     return executor
@@ -214,6 +243,9 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
     async def fetch(self, request: Any) -> Any:
         url = urlsplit(request.url)
         verb, *rest = [unquote(part) for part in url.path.split("/")[1:]]
+        if verb == "door":  # /door/...: the routes for strangers and users
+            inner = Request(js.Request.new(str(request.url).replace("/door", "", 1), request.js_object))
+            return await serve(new_executor(self.env), inner, authenticate=WHO, max_streams_per_user=3)
         query = {name: texts[0] for name, texts in parse_qs(url.query).items()}
         body = decode(await request.text()) if request.method == "POST" else {}
         try:
@@ -228,6 +260,13 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
     async def do_migrate(self, executor: Any) -> Any:
         await D1Binding(self.env.DB).batch([Statement(JOURNAL), Statement(ENDING)])
         return await run_migration(self.env.DB)
+
+    async def do_webhook(self, executor: Any, port: str) -> Any:
+        """Let all runs report to this receiver from now on, or to none."""
+        WEBHOOKS[:] = [Webhook(f"http://127.0.0.1:{port}/hook", SECRET)] if port != "0" else []
+
+    async def do_heap(self, executor: Any) -> Any:
+        return js.pythonHeapBytes()
 
     async def do_execute(self, executor: Any, session_id: str, agent: str, **options: Any) -> Any:
         said = options.pop("said", "Write the report.")
@@ -279,6 +318,44 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
 
     async def do_resume(self, executor: Any, session_id: str, agent: str, **more: Any) -> Any:
         return {"run_id": (await executor.resume(agent, session_id, **more)).run_id}
+
+    async def do_regenerate(self, executor: Any, session_id: str, **more: Any) -> Any:
+        return {"run_id": (await executor.regenerate(session_id, **more)).run_id}
+
+    async def do_edit(self, executor: Any, session_id: str, message_id: str, content: str, **more: Any) -> Any:
+        return {"run_id": (await executor.edit(session_id, message_id, content, **more)).run_id}
+
+    async def do_branches(self, executor: Any, session_id: str) -> Any:
+        """Return the id and the number of messages of each branch, and whether it is active."""
+        found = await executor.list_branches(session_id)
+        return [[each.branch_id, each.message_count, each.is_active] for each in found]
+
+    async def do_switch(self, executor: Any, session_id: str, branch_id: str) -> Any:
+        await executor.switch_branch(session_id, branch_id)
+
+    async def do_messages(self, executor: Any, session_id: str) -> Any:
+        found = await executor.services.store.load_conversation(session_id)
+        return [[each["role"], each.get("id")] for each in found.messages]
+
+    async def do_schedule(self, executor: Any, session_id: str, agent: str, seconds: str) -> Any:
+        at = executor.services.clock() + int(float(seconds) * 1000)
+        await executor.schedule(agent, "Write the report.", at=at, session_id=session_id, key=session_id)
+
+    async def do_terminate(self, executor: Any, session_id: str) -> Any:
+        """Let the engine end the instance of the latest run for good."""
+        run = (await executor.services.store.list_runs(session_id))[-1]
+        await (await self.env.FLOWS.get(workflows.instance_name(run.run_id))).terminate()
+
+    async def do_send_to_finished(self, executor: Any, session_id: str) -> Any:
+        """Send an answer to the instance of a run that has ended; return whether the instance accepted it."""
+        state = await executor.services.store.load_state(session_id)
+        ticket = await executor.runtime._stepper.look(state.agent_type, session_id)
+        return await executor.runtime._send(workflows.instance_name(ticket.run_id), workflows.ANSWER, ticket)
+
+    async def do_parts(self, executor: Any, session_id: str) -> Any:
+        """Return the statuses of the successive instances of the latest run."""
+        run = (await executor.services.store.list_runs(session_id))[-1]
+        return [await executor.runtime._status(workflows.instance_name(run.run_id, part)) for part in range(4)]
 
     async def do_delete(self, executor: Any, session_id: str) -> Any:
         return await executor.delete_session(session_id)

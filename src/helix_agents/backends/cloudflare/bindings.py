@@ -88,7 +88,7 @@ class D1Binding(CloudflareDriver):
 
 
 class ObjectStorage(CloudflareDriver):
-    """`SqlDriver` on `ctx.storage`. A batch is one synchronous transaction: nothing else happens meanwhile."""
+    """`SqlDriver` on `ctx.storage`. A batch is one synchronous transaction: no other code runs during it."""
 
     def __init__(self, storage: Any) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class ObjectStorage(CloudflareDriver):
         return Reply(self.transaction(lambda: [self._rows(sql, params) for sql, params in batch]))
 
     def batch_now(self, statements: Sequence[Statement]) -> list[list[Row]]:
-        """Return the same without waiting, for there is nothing to wait for."""
+        """Run a batch like `batch`, but synchronously."""
         if not statements:
             return []
         ready = [to_wire(each) for each in statements]
@@ -120,7 +120,7 @@ class ObjectStorage(CloudflareDriver):
         return self._rows(sql, [value if isinstance(value, int) else wire_value(value) for value in params])
 
     def transaction(self, work: Callable[[], T]) -> T:
-        """Do `work` as a whole or not at all. Raises what it raises."""
+        """Run `work` in a transaction, which an exception undoes."""
         raised: list[BaseException] = []
         returned: list[T] = []
 
@@ -140,7 +140,7 @@ class ObjectStorage(CloudflareDriver):
         return returned[0]
 
     def exchange(self, batch: Sequence[WireStatement]) -> Reply:
-        """Run a batch that comes from another driver, as a transaction; say what it cost."""
+        """Run another driver's batch as a transaction; return its rows and cost."""
         written, read = self.rows_written, self.rows_read
         results = self.transaction(lambda: [self._rows(sql, params) for sql, params in batch])
         return Reply(results, self.rows_written - written, self.rows_read - read, self.size_bytes)
@@ -174,7 +174,7 @@ class ObjectStorage(CloudflareDriver):
         return default if found is None or found is jsnull else int(found)
 
     async def wake_by(self, epoch_ms: int) -> None:
-        """Set the object's alarm, unless an earlier one is set: an alarm that is always put off never comes."""
+        """Set the object's alarm, unless an earlier one is set: an alarm that is always postponed never fires."""
         found = await self._storage.getAlarm()
         if found is None or found is jsnull or found > epoch_ms:
             await self._storage.setAlarm(epoch_ms)

@@ -28,7 +28,7 @@ Tell = Callable[[str | None], None]
 
 
 class ListeningSocket:
-    """Made by `BoundObject.open`. `closed` is set when the socket ends. Nothing is sent on it."""
+    """Created by `BoundObject.open`. `closed` is set when the socket closes. Nothing is sent on it."""
 
     def __init__(self, socket: Any, tell: Tell) -> None:
         self._socket = socket
@@ -49,7 +49,7 @@ class ListeningSocket:
             self._tell(None)
 
     async def close(self) -> None:
-        """Close the socket and release what JavaScript holds of it."""
+        """Close the socket and release its JavaScript proxies."""
         with suppress(JsException):
             self._socket.close(1000)
         self.closed.set()
@@ -110,7 +110,7 @@ class BoundObject(CloudflareDriver):
         return await self._upgrade(f"/browser?{urlencode({'stream': self._stream_id, **query})}")
 
     async def open(self) -> ListeningSocket:
-        """Return the open socket. Callers that come while it opens wait for the same one."""
+        """Return the open socket. Concurrent callers wait for the same one."""
         opening = self._opening
         if opening is not None and opening.done():
             over = opening.cancelled() or opening.exception() is not None or opening.result().closed.is_set()

@@ -31,7 +31,7 @@ class Bridge:
         return f"Bridge({self.http.base!r})"
 
     def ticket(self, name: str, stream_id: str, issued_at: int, expires_at: int) -> str:
-        """Return what lets a browser read this stream until then, unless it is deleted.
+        """Return the ticket with which a browser may read this stream until it expires or the stream is deleted.
 
         The Worker checks it with the same secret.
         """
@@ -66,9 +66,9 @@ class BridgeD1(CloudflareDriver):
 class BridgeObject(CloudflareDriver):
     """`SqlDriver` for one Durable Object of the bridge, by name. Its socket opens on demand and closes when idle.
 
-    `stream_id`: the stream that a batch which writes has changed. The bridge tells everybody else who listens.
-    `changed(what)` is called when somebody else's batch names what it changed, and with None when the socket has ended:
-    until it is open again nothing is heard.
+    `stream_id`: the stream that a batch which writes has changed. The bridge notifies all other listeners.
+    `changed(what)` is called when another client's batch names what it changed, and with None when the socket closes:
+    until it is open again, changes are missed.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class BridgeObject(CloudflareDriver):
         await self.ask({"forget": self._stream_id}, repeatable=True)
 
     async def ask(self, request: dict[str, Any], *, repeatable: bool = False) -> Reply:
-        """Send a request over the socket. `repeatable`: may be sent again when that turns out to be dead."""
+        """Send a request over the socket. `repeatable`: may be sent again if the socket turns out to be dead."""
         socket = await self.open()
         try:
             return reply_of(await socket.ask(request))
@@ -142,7 +142,7 @@ class BridgeObject(CloudflareDriver):
         if self.listeners or socket.busy or unused_seconds < self._idle_seconds:
             self._look_later()
             return
-        self._opening = None  # whoever comes now opens another
+        self._opening = None  # the next caller opens another
         closing = asyncio.create_task(socket.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)

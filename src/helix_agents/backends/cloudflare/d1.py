@@ -2,8 +2,8 @@
 
     state = D1StateStore(env.DB)
 
-The same SQL as everywhere, as guarded batches: D1 has no transaction to look around in. Make a store for each request;
-one that is kept in a module is shared by requests that must not wait for each other.
+The same SQL as everywhere, as guarded batches: D1 has no interactive transactions. Create a store for each
+request: requests must not wait for each other, so they must not share one in a module.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ D1_FAMILIES = (FAMILIES | {COMPACT}) - {"streams"}
 async def run_migration(
     database: Any, *, prefix: str = "", families: Collection[str] = D1_FAMILIES, clock: Clock = system_clock
 ) -> list[int]:
-    """Bring the tables up to date; return the versions that were applied. *Idempotent*, cheap when there is nothing."""
+    """Bring the tables up to date; return the applied versions. *Idempotent*, and cheap if nothing is missing."""
     return await migrate(as_driver(database), prefix=prefix, families=families, clock=clock)
 
 
@@ -76,7 +76,7 @@ class D1UsageStore(SqlUsageStore):
 
 
 class D1BlobStore(SqlBlobStore):
-    """BlobStore on D1, like `D1StateStore`. Blobs end at 25 MB."""
+    """BlobStore on D1, like `D1StateStore`. Blobs are limited to 25 MB."""
 
     def __init__(
         self,

@@ -3,8 +3,8 @@
     state = DOStateStore(ctx)
 
 A commit reads, decides and writes in one synchronous transaction. A chunk is stored and handed to every connected
-WebSocket in one go, so that a client which replays and then listens can neither miss nor repeat one; its position lies
-in the socket's attachment and survives hibernation. Imported only inside a Worker.
+WebSocket without an await in between, so a client that replays and then listens neither misses nor repeats one; its
+position is stored in the socket's attachment and survives hibernation. Imported only inside a Worker.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PAGE_CHARS = 4_000_000
 
 Word = tuple[str, Json]
 LastWord = Callable[[str, StreamOutcome | None], Awaitable[Word | None]]
-"""From what a client asked for and how its stream came to rest (None: there is none) to an event; None: it goes on."""
+"""Maps what a client asked for and how its stream ended (None: it does not exist) to a final event; None: not final."""
 
 
 def storage_of(place: Any) -> ObjectStorage:
@@ -100,7 +100,7 @@ class DOUsageStore(SqlUsageStore):
 
 
 class DOBlobStore(SqlBlobStore):
-    """BlobStore on the SQLite of a Durable Object, like `DOStateStore`. Blobs end at 25 MB."""
+    """BlobStore on the SQLite of a Durable Object, like `DOStateStore`. Blobs are limited to 25 MB."""
 
     def __init__(
         self, place: Any, *, prefix: str = "", max_bytes: int = 25 * MEGABYTE, clock: Clock = system_clock
@@ -129,8 +129,8 @@ class DOStreamManager(SqlStreamManager):
     """StreamManager on the SQLite of a Durable Object, which also serves the object's WebSockets.
 
     `ctx` is the object's context. Readers in Python work as everywhere; `accept` gives a browser a socket that may
-    hibernate. `last_word` returns what the end of a stream means to those who asked for `about`; `exists`, whether what
-    they asked for still exists.
+    hibernate. `last_word` returns the final event for clients that asked for `about`; `exists`, whether that still
+    exists.
     """
 
     def __init__(
@@ -183,9 +183,9 @@ class DOStreamManager(SqlStreamManager):
         user_id: str = "",
         tell: dict[str, Json] | None = None,
     ) -> Any:
-        """Return the client's end of a WebSocket that gets everything after `from_sequence`, then whatever comes.
+        """Return the client's end of a WebSocket that gets all chunks after `from_sequence`, stored and live.
 
-        It closes when the stream stops, unless it is to `follow`. `tell` is sent first, in the `open` event.
+        It closes when the stream stops, unless `follow`. `tell` is sent first, in the `open` event.
         Raises `StreamCursorAhead` or `StreamTruncated`.
         """
         info = None if self._storage.is_empty() else await self.get_stream_info(stream_id)
@@ -209,7 +209,7 @@ class DOStreamManager(SqlStreamManager):
         return client
 
     def deliver(self, stream_id: str) -> None:
-        """Send every socket of the stream what it has not had. No await in here: nothing can come in between."""
+        """Send every socket of the stream the chunks it lacks. Without an await, so nothing can interleave."""
         listeners = sockets.listeners(self._ctx, stream_id)
         if not listeners:
             return
@@ -234,7 +234,7 @@ class DOStreamManager(SqlStreamManager):
             self._speak_later(stream_id, head)
 
     def _still_there(self, listeners: list[Listener], head: StreamHead | None) -> list[Listener]:
-        """Return those whose session and stream still exist. The others hear that it is gone, also if they follow."""
+        """Return the sockets whose session and stream still exist. Send `gone` to the others, also if they follow."""
         exists = {about: self._exists(about) for about in {listener.about for listener in listeners}}
         stream = "" if head is None else head.incarnation
         found = []
@@ -251,14 +251,14 @@ class DOStreamManager(SqlStreamManager):
         speaking.add_done_callback(self._speaking.discard)
 
     async def _speak(self, stream_id: str, head: StreamHead | None) -> None:
-        """Say the last word to those who have had everything, unless the stream has changed meanwhile."""
+        """Send the final event to sockets that have every chunk, unless the stream has changed since."""
         outcome = None if head is None else outcome_of(head)
         words: dict[str, Word | None] = {}
         for about in {listener.about for listener in sockets.listeners(self._ctx, stream_id)}:
             words[about] = await self._last_word(about, outcome)
         now, moment = self._head_now(stream_id), None if head is None else head.moment
         if (now and now.moment) != moment:
-            return  # whoever changed it speaks
+            return  # the request that changed it sends the event
         for listener in sockets.listeners(self._ctx, stream_id):
             word = words.get(listener.about)
             has_all = not listener.follow if head is None else listener.at >= head.latest_sequence

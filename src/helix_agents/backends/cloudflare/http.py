@@ -1,4 +1,4 @@
-"""HTTP to Cloudflare: one client session, made on first use, and its failures as errors of ours."""
+"""HTTP to Cloudflare: one client session, created on first use; failures become errors of this library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEARTBEAT_SECONDS = 20.0
 MAX_AT_ONCE = 100
 """How many requests and handshakes are under way; others wait for a turn, which their timeout does not count."""
 FAILURES = (aiohttp.ClientError, TimeoutError, OSError, RuntimeError)
-"""What aiohttp raises; `RuntimeError` by a session that was closed meanwhile."""
+"""What aiohttp raises; `RuntimeError` if the client session was closed concurrently."""
 
 
 class HttpClient:
@@ -48,7 +48,7 @@ class HttpClient:
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """The one session; made here because it belongs to the running loop."""
+        """The client session; created here because it belongs to the running loop."""
         if self._session is None:
             self._turns = asyncio.Semaphore(MAX_AT_ONCE)
             # Without a limit, since WebSockets stay open.
@@ -60,7 +60,7 @@ class HttpClient:
         return self._session
 
     async def post(self, path: str, body: Any, *, repeatable: bool = False) -> tuple[int, Mapping[str, Any]]:
-        """Status and JSON of the reply. `repeatable`: may be sent again when a kept connection turns out to be dead."""
+        """Status and JSON of the reply. `repeatable`: may be sent again if a reused connection turns out to be dead."""
         data = encode(body).encode()
         try:
             return await self._post(path, data)
@@ -90,7 +90,7 @@ class HttpClient:
         try:
             body = decode(text)
         except StoreCorrupt as error:
-            raise StoreError(f"{self.base} replied {status}, but not with JSON: is it our Worker?") from error
+            raise StoreError(f"{self.base} replied {status}, but not with JSON: is this the bridge Worker?") from error
         return status, body if isinstance(body, dict) else {}
 
     async def socket(self, path: str) -> aiohttp.ClientWebSocketResponse:
@@ -115,7 +115,7 @@ class HttpClient:
 
 
 def unreachable(base: str, error: BaseException, *, nothing_written: bool = False) -> StoreUnavailable:
-    """Return the connection failed; unless said otherwise the request may have been carried out."""
+    """Return the error for a failed connection; unless stated otherwise, the request may have been executed."""
     # Not its repr: that of a refused handshake has the headers of the request, and so the token.
     if isinstance(error, aiohttp.ClientResponseError):
         why = f"it replied {error.status}"
@@ -125,12 +125,12 @@ def unreachable(base: str, error: BaseException, *, nothing_written: bool = Fals
 
 
 def not_allowed(base: str) -> StoreError:
-    """Return the token is wrong."""
+    """Return the error for a wrong token."""
     return StoreError(f"{base} does not accept this token: pass the secret that it was deployed with.")
 
 
 def other_version(base: str) -> StoreError:
-    """Return what answers there is not the bridge of this library."""
+    """Return the error for a server that is not the bridge of this library."""
     return StoreError(
         f"{base} is not a bridge of the version that this library speaks: deploy the bridge Worker that comes with it "
         "(helix_agents/backends/cloudflare/bridge_worker)."

@@ -1,7 +1,7 @@
-"""One open WebSocket to a Durable Object: requests out by number, replies and news in. Knows nothing of SQL.
+"""One open WebSocket to a Durable Object: numbered requests out, replies and changes in. Knows nothing of SQL.
 
-Requests are carried out in the order in which they were sent, and any number may be under way. When the socket ends,
-for whatever reason, every request that waits fails as one whose outcome is unknown.
+Requests are carried out in the order in which they were sent, and any number may be in flight. When the socket ends,
+for whatever reason, every pending request fails with an unknown outcome.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ...errors import StoreUnavailable
 from .http import FAILURES, HttpClient, unreachable
 
 Tell = Callable[[str | None], None]
-"""Called with what somebody else has changed, and with None when the socket has ended."""
+"""Called with what another client changed, and with None when the socket closes."""
 
 
 class ObjectSocket:
-    """Made by `open`; `closed` is set at its end."""
+    """Created by `open`; `closed` is set when it closes."""
 
     def __init__(self, http: HttpClient, socket: aiohttp.ClientWebSocketResponse, tell: Tell) -> None:
         self._http = http
@@ -41,7 +41,7 @@ class ObjectSocket:
 
     @property
     def busy(self) -> bool:
-        """Whether a reply is still to come."""
+        """Whether a reply is pending."""
         return bool(self._waiting)
 
     async def ask(self, request: dict[str, Any]) -> Any:
@@ -81,7 +81,7 @@ class ObjectSocket:
             reply.set_result(answer)
 
     async def close(self) -> None:
-        """End it, politely."""
+        """Close the socket."""
         with suppress(aiohttp.ClientError, OSError, RuntimeError):
             await self._socket.close()
         await asyncio.gather(self._listening, return_exceptions=True)

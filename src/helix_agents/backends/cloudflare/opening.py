@@ -2,7 +2,7 @@
 
 - `d1://:TOKEN@bridge.example.workers.dev/DB`: state, usage and memory in the D1 database that the bridge calls DB.
 - `d1://:TOKEN@ACCOUNT_ID/DATABASE_ID`: everything in D1 through Cloudflare's own API. Nothing has to be deployed, but
-  readers of streams only look now and then.
+  stream readers poll.
 - `do://:TOKEN@bridge.example.workers.dev/NAME`: state, usage and memory in the Durable Object of that name.
 
 Behind a bridge every stream is a Durable Object of its own. Without a token in the address HELIX_CLOUDFLARE_TOKEN is
@@ -47,7 +47,7 @@ MAX_BLOB_BYTES = 25_000_000
 
 
 class _Place(NamedTuple):
-    """An address taken apart."""
+    """A parsed address."""
 
     host: str
     base: str
@@ -60,7 +60,7 @@ class _Place(NamedTuple):
     migrate: bool
 
     async def prepare(self, home: SqlDriver, families: Collection[str]) -> None:
-        """Make the tables, or make sure that they are there."""
+        """Create the tables, or check that they exist."""
         if self.migrate:
             await migrate(home, prefix=self.prefix, families=families)
         else:

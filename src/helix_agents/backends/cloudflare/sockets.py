@@ -34,14 +34,14 @@ class Listener:
 
     def __init__(self, socket: Any) -> None:
         self._socket = socket
-        self.at, self.follow, self.about, told, self.incarnation = decode(socket.deserializeAttachment())
-        self.told: Moment | None = told and (told[0], told[1])
+        self.at, self.follow, self.about, announced, self.incarnation = decode(socket.deserializeAttachment())
+        self.announced: Moment | None = announced and (announced[0], announced[1])
 
     def send(self, rows: list[StoredText], incarnation: str) -> None:
-        """Send those of these chunks that it has not had."""
+        """Send those of these chunks that the client lacks."""
         if rows[-1].sequence <= self.at:
             return
-        with suppress(Exception):  # a socket that has gone away is no concern of the others
+        with suppress(Exception):  # a closed socket must not affect the others
             for row in rows:
                 if row.sequence > self.at:
                     self._socket.send(f'{{"event":"chunk","id":{row.sequence},"data":{row.text}}}')
@@ -50,9 +50,9 @@ class Listener:
 
     def say(self, event: str, data: Json, moment: Moment | None = None) -> None:
         """Send the final event, once; then close, unless it follows and there may be more."""
-        if moment is not None and self.told == moment:
+        if moment is not None and self.announced == moment:
             return
-        self.told = moment
+        self.announced = moment
         self._keep()
         with suppress(Exception):  # as above
             self._socket.send(_frame(event, data))
@@ -61,7 +61,7 @@ class Listener:
 
     def _keep(self) -> None:
         with suppress(Exception):  # as above
-            attachment = _attachment(self.at, self.follow, self.about, self.told, self.incarnation)
+            attachment = _attachment(self.at, self.follow, self.about, self.announced, self.incarnation)
             self._socket.serializeAttachment(attachment)
 
 
@@ -73,7 +73,7 @@ def listeners(ctx: Any, stream_id: str) -> list[Listener]:
 def accept(
     ctx: Any, stream_id: str, opening: Json, *, at: int, follow: bool, about: str, incarnation: str, user_id: str = ""
 ) -> Any:
-    """Return the client's end of a new socket that was sent `opening` and has had everything up to `at`."""
+    """Return the client's end of a new socket that was sent `opening` and has all chunks up to `at`."""
     client, server = WebSocketPair.new().object_values()
     ctx.acceptWebSocket(server, to_js([_tag("stream", stream_id), _tag("user", user_id)]))
     server.serializeAttachment(_attachment(at, follow, about, None, incarnation))
@@ -94,14 +94,14 @@ def accept_reader(ctx: Any) -> Any:
 
 
 def wake_readers(ctx: Any, stream_id: str) -> None:
-    """Tell every Worker that reads here that a stream has changed."""
+    """Notify every Worker that reads here that a stream has changed."""
     for socket in ctx.getWebSockets(READER):
         with suppress(Exception):  # as above
             socket.send(stream_id)
 
 
 def close_all(ctx: Any) -> None:
-    """End every socket: browsers hear that the stream is gone, Workers look again."""
+    """Close every socket: browsers receive `gone`, Workers check again."""
     readers = list(ctx.getWebSockets(READER))
     for socket in ctx.getWebSockets():
         with suppress(Exception):  # as above
@@ -116,10 +116,10 @@ def _frame(event: str, data: Json) -> str:
     return encode({"event": event, "id": None, "data": data})
 
 
-def _attachment(at: int, follow: bool, about: str, told: Moment | None, incarnation: str) -> str:
-    return encode([at, follow, about, None if told is None else list(told), incarnation])
+def _attachment(at: int, follow: bool, about: str, announced: Moment | None, incarnation: str) -> str:
+    return encode([at, follow, about, None if announced is None else list(announced), incarnation])
 
 
 def _tag(kind: str, name: str) -> str:
-    """Return a tag has at most 256 bytes, an id may have more."""
+    """Return the tag for an id. A tag has at most 256 bytes, and an id may be longer."""
     return hashlib.sha256(f"{kind} {name}".encode("utf-8", "surrogatepass")).hexdigest()

@@ -39,7 +39,7 @@ class StreamServer(DurableObject):  # type: ignore[misc]  # untyped: it exists o
     # -- for Workers, by RPC
 
     async def exchange(self, text: str) -> str:
-        """Run a batch and wake everybody who reads the stream that it changed. JSON in, JSON out."""
+        """Run a batch and wake the readers of the stream that it changed. JSON in, JSON out."""
         request = decode(text)
         changed = request.get("changed")
         if changed is None and self.storage.is_empty():  # nothing was ever written: nothing to create tables for
@@ -87,12 +87,16 @@ class StreamServer(DurableObject):  # type: ignore[misc]  # untyped: it exists o
             return Response(None, status=101, web_socket=sockets.accept_reader(self.ctx))
         if url.path != "/browser" or "stream" not in query:
             return _json({"error": "Ask for /reader or /browser?stream=..."}, 404)
+        user_id, most = query.get("user", ""), query.get("most")
+        if most is not None and sockets.count_of_user(self.ctx, user_id) >= int(most):
+            return _json({"error": f"You have {most} open WebSockets on this stream: close one first."}, 429)
         try:
             client = await self.streams.accept(
                 query["stream"],
                 from_sequence=int(query.get("from_sequence", 0)),
                 follow=query.get("follow") == "true",
                 tell=decode(query.get("tell", "{}")),
+                user_id=user_id,
             )
         except StreamCursorAhead as error:
             return _json({"error": str(error), "latest_sequence": error.latest_sequence}, 416)
@@ -117,7 +121,7 @@ class StreamServer(DurableObject):  # type: ignore[misc]  # untyped: it exists o
             await self.storage.wake_by(system_clock() + int(ttl_seconds * 1000 * GRACE))
 
     async def alarm(self, info: Any = None) -> None:
-        """Empty the object if its stream has expired; else come again when it will have."""
+        """Empty the object if its stream has expired; otherwise set the alarm for that time."""
         if self.storage.is_empty():
             return
         due = (self._last_change() or 0) + int(self.storage.recall(TTL, 0) * 1000 * GRACE)

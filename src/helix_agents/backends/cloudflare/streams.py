@@ -48,7 +48,7 @@ NewObject = Callable[..., StreamObject]
 
 
 class StreamHome(MigratedDriver):
-    """The object of a stream, and who reads it here.
+    """The object of a stream, and its readers in this process.
 
     An object behind the bridge has no Python: its tables are created from here, on first use and again if the object
     has emptied itself. A `StreamServer` creates its own.
@@ -70,7 +70,7 @@ class StreamHome(MigratedDriver):
 
 
 class StreamHomes(Wakeup):
-    """The objects of all streams that a manager has to do with, and the sockets it listens on."""
+    """The objects of all streams that a manager uses, and the sockets it listens on."""
 
     def __init__(self, new_object: NewObject, *, have_tables: bool, prefix: str, ttl_seconds: int) -> None:
         self._new_object = new_object
@@ -100,7 +100,7 @@ class StreamHomes(Wakeup):
         return found
 
     def _forget_one(self) -> None:
-        """Of those that nobody listens to, the one that was opened first; its socket closes when it is idle."""
+        """Drop the oldest home without listeners; its socket closes when it is idle."""
         for stream_id, home in self._homes.items():
             if not home.watchers:
                 del self._homes[stream_id]
@@ -108,7 +108,7 @@ class StreamHomes(Wakeup):
 
     @property
     def rows_written(self) -> int:
-        """What all of them have written."""
+        """How many rows all of them have written."""
         return sum(home.place.rows_written for home in self._homes.values())
 
     async def start(self, wake: Wake) -> None:
@@ -122,7 +122,7 @@ class StreamHomes(Wakeup):
             home.listening = asyncio.get_running_loop().create_task(self._listen(stream_id, home))
 
     async def _listen(self, stream_id: str, home: StreamHome) -> None:
-        """Keep the socket open; look whenever it has been opened again, for something may have been missed."""
+        """Keep the socket open; check after each reconnect, because a change may have been missed."""
         while True:
             with suppress(HelixError):
                 socket = await home.place.open()
@@ -187,7 +187,7 @@ class DurableObjectStreamManager(SqlStreamManager):
         return self._homes.home(stream_id)
 
     async def _purge(self, now: int) -> None:
-        """Nothing to do: an object empties itself by its alarm."""
+        """Do nothing: an object empties itself by its alarm."""
 
     async def _delete(self, stream_id: str, *, fence: int | None, now: int) -> None:
         await super()._delete(stream_id, fence=fence, now=now)
@@ -215,12 +215,20 @@ class DurableObjectStreamManager(SqlStreamManager):
         return f"{self._bridge.http.base.replace('http', 'ws', 1)}{path}?{query}"
 
     async def websocket(
-        self, stream_id: str, *, from_sequence: int = 0, follow: bool = False, tell: dict[str, Json] | None = None
+        self,
+        stream_id: str,
+        *,
+        from_sequence: int = 0,
+        follow: bool = False,
+        tell: dict[str, Json] | None = None,
+        user_id: str = "",
+        max_per_user: int | None = None,
     ) -> Any:
         """Return the response that gives a browser a WebSocket on this stream; inside a Worker only.
 
-        The object serves the socket and may hibernate while it stays open. Check who asks before you call this: whoever
-        gets the response reads the stream. `tell` is added to the `open` event.
+        The object serves the socket and may hibernate while it stays open. Authorize the caller before you call this:
+        the response gives access to the stream. `tell` is added to the `open` event. `max_per_user`: how many sockets
+        `user_id` may have on this stream; the response to one more is a 429.
         """
         ensure_id(stream_id, "stream_id")
         ensure_count(from_sequence, "from_sequence")
@@ -228,7 +236,11 @@ class DurableObjectStreamManager(SqlStreamManager):
             raise InvalidArgument("Outside a Worker, give the browser an address: streams.browser_url(id).")
         place: Any = self._homes.home(stream_id).place
         return await place.websocket(
-            from_sequence=from_sequence, follow="true" if follow else "false", tell=encode(tell or {})
+            from_sequence=from_sequence,
+            follow="true" if follow else "false",
+            tell=encode(tell or {}),
+            user=user_id,
+            most="" if max_per_user is None else max_per_user,
         )
 
     async def close(self) -> None:
@@ -237,7 +249,7 @@ class DurableObjectStreamManager(SqlStreamManager):
 
 
 def _objects_of(objects: Any, location_hint: str | None) -> NewObject:
-    """Return what makes the driver of an object: through a bridge, or inside a Worker through a namespace."""
+    """Return the factory of an object's driver: through a bridge, or inside a Worker through a namespace."""
     # Loaded only where it is needed: one exists only outside a Worker, the other only inside.
     if hasattr(objects, "http"):
         return partial(import_module(".bridge", __package__).BridgeObject, objects)

@@ -34,7 +34,7 @@ WireStatement = tuple[str, list[WireValue]]
 
 
 class Reply(NamedTuple):
-    """What came back for a batch: the rows of each statement, and what Cloudflare counts (and bills)."""
+    """The reply to a batch: the rows of each statement, and the numbers that Cloudflare bills."""
 
     results: Iterable[Iterable[Iterable[Any]]]
     rows_written: int = 0
@@ -50,7 +50,7 @@ def reply_of(answer: Any) -> Reply:
 
 
 class MissingTable(StoreError):
-    """The database has no tables, or no longer: a Durable Object that emptied itself looks like a new one."""
+    """The database has no tables, or lost them: a Durable Object that emptied itself looks like a new one."""
 
 
 def to_wire(statement: Statement) -> WireStatement:
@@ -87,19 +87,19 @@ def _with_casts(sql: str, integers: tuple[int, ...]) -> str:
 
 
 def refusal(text: str) -> Exception:
-    """Return what Cloudflare said instead of an answer, as an outcome or an error of ours."""
+    """Return Cloudflare's error message as an outcome or an error of this library."""
     said = text.lower()
     if refused := refused_batch(text):
         return refused
     if "no such table" in said:
         return MissingTable(f"Cloudflare: {text}. Has this database been migrated?")
     if "too big" in said or "too large" in said:
-        return InvalidArgument(f"Cloudflare refused a value because of its size (a row holds 2 MB): {text}")
+        return InvalidArgument(f"Cloudflare rejected a value because of its size (a row holds 2 MB): {text}")
     if any(words in said for words in _REFUSED_BEFORE_RUNNING):
         return StoreUnavailable(f"Cloudflare is overloaded: {text}. Try again later.", nothing_written=True)
     if any(words in said for words in _UNKNOWN_OUTCOME):
         return StoreUnavailable(f"Cloudflare: {text}. Try again.")
-    return StoreError(f"Cloudflare refused a statement: {text}")
+    return StoreError(f"Cloudflare rejected a statement: {text}")
 
 
 class CloudflareDriver(ABC):
@@ -127,7 +127,7 @@ class CloudflareDriver(ABC):
         return self.counted(await self._send([to_wire(each) for each in statements], read_only=read_only))
 
     def counted(self, reply: Reply) -> list[list[Row]]:
-        """Return the rows of a reply; adds up what it cost."""
+        """Return the rows of a reply, and add up its cost."""
         self.rows_written += reply.rows_written
         self.rows_read += reply.rows_read
         self.size_bytes = reply.size or self.size_bytes
@@ -135,7 +135,7 @@ class CloudflareDriver(ABC):
 
     @abstractmethod
     async def _send(self, batch: list[WireStatement], *, read_only: bool) -> Reply:
-        """Run the statements as one transaction. Raises what `refusal` makes of a refusal."""
+        """Run the statements as one transaction. Raises the result of `refusal`."""
 
     async def close(self) -> None:
         """Release what the driver opened itself."""

@@ -6,6 +6,7 @@
 from .agent_server import AgentServer
 from .agent_workflow import AgentWorkflow
 from .routing import route
+from .serving import serve
 from .workflows import CloudflareAgentExecutor
 
-__all__ = ["AgentServer", "AgentWorkflow", "CloudflareAgentExecutor", "route"]
+__all__ = ["AgentServer", "AgentWorkflow", "CloudflareAgentExecutor", "route", "serve"]

@@ -32,11 +32,11 @@ from workers import DurableObject, Response
 from ...agent import Agent
 from ...backends.cloudflare import sockets
 from ...backends.cloudflare.bindings import ObjectStorage
-from ...backends.cloudflare.durable_object import DOStateStore, DOStreamManager, DOUsageStore
+from ...backends.cloudflare.durable_object import DOBlobStore, DOStateStore, DOStreamManager, DOUsageStore
 from ...backends.sql_shared.beside import SqlBeside
 from ...codec import Json, decode, encode
 from ...errors import InvalidArgument, SessionNotFound
-from ...executor import AgentExecutor, drop_leftover, outcome_without_stream
+from ...executor import drop_leftover, outcome_without_stream
 from ...llm.contract import LLM
 from ...operations.cleanup import expired_session_cleanup
 from ...server.app import create_app
@@ -48,8 +48,20 @@ from ...server.routes.streams import socket_query
 from ...server.wire.feed import final_event
 from ...streams.base import DEFAULT_MAX_CHUNKS, DEFAULT_TTL_SECONDS
 from ...streams.contract import StreamOutcome
+from .object_executor import ObjectExecutor
 from .upkeep import Upkeep
-from .web import OF_A_SESSION, Address, body_of, connection_of, is_upgrade, rejection, serve, session_in, with_body
+from .web import (
+    OF_A_SESSION,
+    Address,
+    body_of,
+    connection_of,
+    is_upgrade,
+    not_a_hook,
+    rejection,
+    serve,
+    session_in,
+    with_body,
+)
 
 MARGIN_MS = 5_000
 SESSIONS_AT_ONCE = 200
@@ -70,6 +82,8 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
     """How long a stopped session is stored after its last change. None: until it is deleted."""
     max_streams_per_user: ClassVar[int] = 100
     """How many WebSockets, and how many event streams, a user may have open in one object."""
+    max_upload_bytes: ClassVar[int] = 5_000_000
+    """How large an uploaded image or file may be. It is held in memory several times, of which there are 128 MB."""
 
     def model(self, env: Any) -> LLM | str:
         """Return the model that the agents ask, or its name."""
@@ -78,6 +92,13 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
     def authenticate(self, env: Any) -> Authenticate | None:
         """Return who may use it, as for `create_app`. None requires `allow_unauthenticated = True`."""
         return None
+
+    def executor_options(self, env: Any) -> dict[str, Any]:
+        """Return more arguments of `AgentExecutor`, such as `deps_factory`, `hooks`, `secret` or `memory_store`.
+
+        Stores of the same object share `self.storage`: `DOMemoryStore(self.storage)`.
+        """
+        return {}
 
     def __init__(self, ctx: Any, env: Any) -> None:
         super().__init__(ctx, env)
@@ -94,15 +115,15 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
             exists=self._exists,
         )
         self.state = DOStateStore(self.storage, beside=SqlBeside(self.streams, self.usage))
-        self.executor = AgentExecutor(
-            self.state,
-            self.streams,
-            self.model(self.env),
-            usage_store=self.usage,
-            agents=self.agents,
-            lease_seconds=self.lease_seconds,
-            poll_seconds=self.poll_seconds,
-        )
+        options: dict[str, Any] = {
+            "usage_store": self.usage,
+            "blob_store": DOBlobStore(self.storage),
+            "agents": self.agents,
+            "lease_seconds": self.lease_seconds,
+            "poll_seconds": self.poll_seconds,
+        }
+        options |= self.executor_options(self.env)
+        self.executor = ObjectExecutor(self.state, self.streams, self.model(self.env), wake=self._wake, **options)
         self.app = create_app(
             self.executor,
             authenticate=self.authenticate(self.env),
@@ -123,6 +144,10 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
         """
         address = Address(request)
         try:
+            if address.token is not None:
+                if self.executor.services.hook_tokens.read(address.token) is None or self.storage.is_empty():
+                    raise not_a_hook()
+                return await self._change(request, address, None)
             if not address.is_public:
                 user = await self.app.context.user(connection_of(request, self.env))
                 if is_upgrade(request):
@@ -135,14 +160,15 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
             return rejection(error)
         return await serve(self.app, request, self.env)
 
-    async def _change(self, request: Any, address: Address, user: User) -> Any:
-        body = await body_of(request, self.app.context.limits.max_body_bytes)
-        if address.starts_session and address.object:
+    async def _change(self, request: Any, address: Address, user: User | None) -> Any:
+        most = self.max_upload_bytes if address.is_upload else self.app.context.limits.max_body_bytes
+        body = await body_of(request, most)
+        if address.starts_session and address.object and user is not None:
             await self._ensure_may_enter(user, address.object, session_in(body, address)[1])
         self._starting += 1
         try:
             # Before anything starts: if this object dies in the middle, nothing else wakes it again.
-            await self.storage.wake_by(self._wake_at())
+            await self._wake()
             return await serve(self.app, with_body(request, body), self.env)
         finally:
             self._starting -= 1
@@ -185,14 +211,16 @@ class AgentServer(DurableObject):  # type: ignore[misc]  # untyped: it exists on
         """Set the alarm for the next thing that is due, if anything is."""
         idle_ms = None if self.session_ttl_seconds is None else self.session_ttl_seconds * 1000
         due = self._upkeep.next_due(stream_ttl_ms=self.stream_ttl_seconds * 1000, session_ttl_ms=idle_ms)
-        if due is not None:
-            await self.storage.wake_by(max(due, self._now()) + MARGIN_MS)
-        # A request that starts a run at this moment has seen this alarm and relies on it.
-        if self._starting or self._upkeep.is_active():
-            await self.storage.wake_by(self._wake_at())
+        if due is not None and due > self._now():
+            await self.storage.wake_by(due + MARGIN_MS)
+        # A request that starts a run at this moment has seen this alarm and relies on it. What is due and still here
+        # could not be done now.
+        if self._starting or self._upkeep.is_active() or (due is not None and due <= self._now()):
+            await self._wake()
 
-    def _wake_at(self) -> int:
-        return self._now() + int(self.lease_seconds * 1000) + MARGIN_MS
+    async def _wake(self) -> None:
+        """Set the alarm for when the lease of a run that starts now has expired, or when work must be looked for."""
+        await self.storage.wake_by(self._now() + int(self.lease_seconds * 1000) + MARGIN_MS)
 
     def _now(self) -> int:
         return self.executor.services.clock()

@@ -20,7 +20,7 @@ from workers.workflows import NonRetryableError
 from ...codec import Json, decode, encode
 from ...errors import InvalidArgument, SessionNotFound, StaleTicket
 from ..engine import is_newer
-from .workflows import ANSWER, STEPS_PER_INSTANCE, CloudflareAgentExecutor, WorkflowsRuntime
+from .workflows import ANSWER, CloudflareAgentExecutor, WorkflowsRuntime
 
 STEP: dict[str, Any] = {
     "retries": {"limit": 20, "delay": "1 second", "backoff": "constant"},
@@ -47,18 +47,20 @@ class AgentWorkflow(WorkflowEntrypoint):  # type: ignore[misc]  # untyped: it ex
 
     async def run(self, event: Any, step: Any) -> Any:
         """Do the steps of a run until it stops; wait for events while it is suspended."""
-        runtime = self.executor(self.env).runtime
+        executor = self.executor(self.env)
+        runtime = executor.runtime
         kept: Kept = decode(event["payload"]["ticket"])
         number = 0
-        first = _steps(kept)
+        part = runtime.part_of(kept)
         while True:
             number += 1
             kept = await self._step(runtime, step, number, kept)
             if str(kept["status"]).startswith("suspended"):
                 kept = await self._wait(step, number, kept)
             elif kept["status"] != "active":
+                await executor.settle()
                 return {name: kept[name] for name in ("session_id", "run_id", "status", "steps")}
-            elif _steps(kept) // STEPS_PER_INSTANCE > first // STEPS_PER_INSTANCE:
+            elif runtime.part_of(kept) > part:
                 await _do(step, f"successor-{number}", self.step_config, partial(runtime.succeed, kept))
                 return {"session_id": kept["session_id"], "status": "continued"}
 
@@ -92,7 +94,3 @@ async def _do(step: Any, name: str, config: dict[str, Any], work: Any) -> Any:
             raise NonRetryableError(f"{type(error).__name__}: {error}") from error
 
     return decode(await step.do(name, config=config)(attempt)())
-
-
-def _steps(kept: Kept) -> int:
-    return int(str(kept["steps"])) - int(str(kept["first_step"]))

@@ -12,13 +12,13 @@ from ...backends.sql_shared.driver import Row, Statement
 ANY_SESSION = "SELECT 1 FROM __agents_states LIMIT 1"
 ANY_ACTIVE = "SELECT 1 FROM __agents_states WHERE status = 'active' LIMIT 1"
 SAME_SESSION = "SELECT 1 FROM __agents_states WHERE session_id = ?1 AND incarnation = ?2"
+NEXT_WORK = "SELECT MIN(due_at) FROM __agents_states"
 NEXT_EXPIRY = "SELECT MIN(expires_at) FROM __agents_states WHERE status NOT IN ('completed', 'failed')"
-NEXT_DEADLINE = """SELECT MIN(json_extract(call.value, '$.deadline_at'))
-  FROM __agents_states, json_each(pending_client_tool_calls) AS call WHERE status LIKE 'suspended%'"""
 OLDEST_STREAM = "SELECT MIN(updated_at) FROM __agents_streams WHERE total_chunks > 0"
-LAST_TOUCHED = "SELECT MIN(updated_at) FROM __agents_states WHERE parent_session_id IS NULL AND status <> 'active'"
-IDLE = """SELECT session_id FROM __agents_states
-  WHERE parent_session_id IS NULL AND status <> 'active' AND updated_at <= ?1 LIMIT 100"""
+IS_IDLE = "parent_session_id IS NULL AND status <> 'active' AND session_id NOT LIKE 'helix/%'"
+"""Schedules and other sessions of the library are not idle: they wait."""
+LAST_TOUCHED = f"SELECT MIN(updated_at) FROM __agents_states WHERE {IS_IDLE}"
+IDLE = f"SELECT session_id FROM __agents_states WHERE {IS_IDLE} AND updated_at <= ?1 LIMIT 100"
 
 
 class Upkeep:
@@ -44,8 +44,9 @@ class Upkeep:
         return [session_id for (session_id,) in self._rows(IDLE, before)]
 
     def next_due(self, *, stream_ttl_ms: int, session_ttl_ms: int | None) -> int | None:
-        """Return when the next session expires or becomes idle, the next question is too old, or the next stream is."""
-        times = [self._time(NEXT_EXPIRY), self._time(NEXT_DEADLINE)]
+        """Return when the next session expires, becomes idle, or has a question or schedule that is due, or when the
+        next stream is too old."""
+        times = [self._time(NEXT_EXPIRY), self._time(NEXT_WORK)]
         if stream_ttl_ms:
             times.append(self._time(OLDEST_STREAM, stream_ttl_ms))
         if session_ttl_ms is not None:

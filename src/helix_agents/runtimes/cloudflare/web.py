@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from workers import Request, Response, asgi
 
 from ...server.middleware import normalize
-from ...server.problems import problem_of
+from ...server.problems import Problem, problem_of
 from ...server.requests import parse_json, read_limited
 
 STARTS_SESSION = {"execute": "session_id", "chat": "id", "agui": "threadId"}
@@ -34,7 +34,11 @@ class Address:
         self.object = parse_qs(url.query).get("object", [""])[0]
         self.is_public = self.kind in PUBLIC or request.method == "OPTIONS"
         self.is_change = request.method not in ("GET", "HEAD", "OPTIONS")
-        self.starts_session = request.method == "POST" and self.kind in STARTS_SESSION
+        is_post = request.method == "POST"
+        self.starts_session = is_post and self.kind in STARTS_SESSION
+        self.is_upload = is_post and self.kind == "sessions" and self.rest[1:] == ["blobs"]
+        self.token = self.rest[0] if is_post and self.kind == "hooks" and len(self.rest) == 1 else None
+        """What completes a deferred call: whoever has it needs no other."""
 
 
 def is_upgrade(request: Any) -> bool:
@@ -77,6 +81,11 @@ async def serve(app: ASGIApp, request: Any, env: Any) -> Any:
     """Return the app's response. Its lifespan is not run: it would begin and end with every request."""
     response, _ = await asgi.process_request(app, request, env, None)
     return response
+
+
+def not_a_hook() -> Problem:
+    """Return the error for a token that completes nothing."""
+    return Problem(404, "not_found", "There is no such route: /openapi.json lists them.")
 
 
 def rejection(error: Exception) -> Any:

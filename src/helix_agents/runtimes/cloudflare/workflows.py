@@ -23,6 +23,7 @@ import msgspec
 from pyodide.ffi import JsException
 
 from ...agent import Agent, Output
+from ...backends.cloudflare import fetching
 from ...backends.cloudflare.bindings import ensure_binding, js_options
 from ...codec import Json, encode
 from ...errors import HelixError, InvalidArgument, StoreUnavailable
@@ -31,6 +32,7 @@ from ...executor import (
     Completion,
     ExecuteOptions,
     Input,
+    Request,
     RunHandle,
     Standing,
     SubmitOptions,
@@ -39,6 +41,7 @@ from ...executor import (
     all_waiting,
     find,
 )
+from ...executor.workers import due_sessions
 from ...llm.contract import LLM
 from ...safe_text import get_logger
 from ...stores.state.contract import StateStore
@@ -63,8 +66,9 @@ AFTER_DEADLINE_MS = 200
 class WorkflowsRuntime(EngineRuntime):
     """Creates instances, sends them answers, and finds runs that they lost."""
 
-    def __init__(self, executor: AgentExecutor, workflow: Any) -> None:
+    def __init__(self, executor: AgentExecutor, workflow: Any, *, steps_per_instance: int = STEPS_PER_INSTANCE) -> None:
         super().__init__(executor, ENGINE)
+        self._steps_per_instance = steps_per_instance
         self._workflow = ensure_binding(
             workflow,
             "create",
@@ -98,12 +102,25 @@ class WorkflowsRuntime(EngineRuntime):
         deadlines = [wait.deadline_at - now + AFTER_DEADLINE_MS for wait in waits if wait.deadline_at is not None]
         return max(1, min([LONGEST_WAIT_MS, *deadlines]))
 
+    def part_of(self, kept: Ticket | dict[str, Json]) -> int:
+        """Return which of the successive instances of a run has the step that a ticket is at."""
+        ticket = msgspec.convert(kept, Ticket)
+        return (ticket.steps - ticket.first_step) // self._steps_per_instance
+
     async def succeed(self, kept: dict[str, Json]) -> None:
         """Let the successor of an instance continue its run."""
         ticket = msgspec.convert(kept, Ticket)
         await self._create((await self._instances(ticket))[-1], ticket)
 
     # -- for other callers
+
+    async def start(self, request: Request) -> RunHandle:
+        """Store the run of a request, and let an instance execute it."""
+        handle = await self._executor.starter.start(request, released=True, engine=ENGINE)
+        ticket = await self._stepper.look(request.agent, handle.session_id)
+        if not ticket.done:
+            await self._begin(ticket, anew=request.key is None)
+        return handle
 
     async def rescue(self) -> None:
         """Continue stalled runs. For a cron trigger: nothing else notices a request that died."""
@@ -149,7 +166,7 @@ class WorkflowsRuntime(EngineRuntime):
         resumed = {run.run_id: run.resumes for run in await self._services.store.list_runs(ticket.session_id)}
         names, run_id = [], ticket.run_id
         while run_id:
-            names.append(instance_name(run_id, part_of(ticket)))
+            names.append(instance_name(run_id, self.part_of(ticket)))
             run_id = resumed.get(run_id) or ""
         return names[::-1]
 
@@ -195,8 +212,9 @@ class WorkflowHandle(RunHandle[Output]):
 class CloudflareAgentExecutor(AgentExecutor):
     """An executor whose runs are instances of a Workflow. Takes what `AgentExecutor` takes, and the binding.
 
-    `execute` and `submit` store the run and create its instance; `resume`, `retry` and `submit_tool_result` let an
-    instance continue. Nothing runs in the request itself, so `deps` cannot be passed: use `deps_factory`.
+    `execute` and `submit` store the run and create its instance; `resume`, `retry`, `regenerate`, `edit` and
+    `submit_tool_result` let an instance continue. Nothing runs in the request itself, so `deps` cannot be passed: use
+    `deps_factory`. `steps_per_instance`: after so many steps an instance lets its successor continue.
     """
 
     def __init__(
@@ -208,13 +226,15 @@ class CloudflareAgentExecutor(AgentExecutor):
         llm: LLM | None = None,
         agents: Iterable[Agent] = (),
         poll_seconds: float = 1.0,
+        steps_per_instance: int = STEPS_PER_INSTANCE,
         **options: Any,
     ) -> None:
         agents = list(agents)
         model = llm or _model_of(agents)
         super().__init__(state_store, stream_manager, model, agents=agents, poll_seconds=poll_seconds, **options)
+        self._outbox.post = fetching.post
         self.runs.handle_type = WorkflowHandle
-        self.runtime = WorkflowsRuntime(self, workflow_binding)
+        self.runtime = WorkflowsRuntime(self, workflow_binding, steps_per_instance=steps_per_instance)
 
     async def execute(
         self, agent: Agent[Output] | str, input: Input, **options: Unpack[ExecuteOptions]
@@ -256,6 +276,11 @@ class CloudflareAgentExecutor(AgentExecutor):
         _ensure_no_deps(deps)
         return await self.runtime.retry(session_id, agent=agent, user_id=user_id)
 
+    async def abort(self, session_id: str, reason: str | None = None, *, user_id: str | None = None) -> None:
+        """Do what `AgentExecutor.abort` does; an instance undoes what the turn did."""
+        await super().abort(session_id, reason, user_id=user_id)
+        await self.runtime.answered(session_id)  # a run that waited; an instance at work reads the request itself
+
     async def submit_tool_result(
         self, session_id: str, tool_call_id: str | None = None, **answer: Any
     ) -> ToolResultReceipt:
@@ -272,9 +297,28 @@ class CloudflareAgentExecutor(AgentExecutor):
         return completion
 
     async def recover(self, *, limit: int = 100) -> list[RunHandle]:
-        """Continue stalled runs, for a cron trigger. Returns no handles, because nothing runs here."""
+        """Continue stalled runs, start scheduled ones and send the events that are due, for a cron trigger.
+
+        Returns no handles, because nothing runs here.
+        """
         await self.runtime.rescue()
+        agents = [agent.name for agent in self.agents]
+        others = [name for name in self.recovery.types(agents) if name not in agents]
+        async for session in due_sessions(self.services, others):
+            await self.recovery.pick_up(session)
+        await self.settle()
         return []
+
+    async def settle(self) -> None:
+        """Wait for the webhooks of runs that have ended here: what is not done when an instance ends is lost."""
+        await self._outbox.settle()
+
+    async def _start_branch(self, request: Request) -> RunHandle:
+        _ensure_no_deps(request.deps)
+        return await self.runtime.start(request)
+
+    async def _announce_work(self) -> None:
+        """Do nothing: instances do the work, and no workers listen."""
 
 
 def _model_of(agents: list[Agent]) -> LLM:
@@ -291,11 +335,6 @@ def _model_of(agents: list[Agent]) -> LLM:
 def _ensure_no_deps(deps: Any) -> None:
     if deps is not None:
         raise InvalidArgument("deps cannot reach a Workflow: give the executor a deps_factory.")
-
-
-def part_of(ticket: Ticket) -> int:
-    """Return which of the successive instances of a run has the step that a ticket is at."""
-    return (ticket.steps - ticket.first_step) // STEPS_PER_INSTANCE
 
 
 def instance_name(run_id: str, part: int = 0) -> str:
