@@ -1,4 +1,4 @@
-"""A run asks a person and is gone; another process finds the question, corrects the call and lets the run go on."""
+"""A run asks a person and exits; another process finds the question, corrects the call and continues the run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A chat that goes on for ever: the model sees the last messages, the store keeps all of them.
+"""An endless chat: the model sees the last messages, the store keeps all of them.
 
-Run it again and it goes on where it was. A message that comes while a run is at work is read by that run.
+Run it again and it continues where it stopped. A message sent while a run is in progress is read by that run.
 """
 
 from __future__ import annotations

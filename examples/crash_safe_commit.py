@@ -26,7 +26,7 @@ ROUNDS = 8
 
 
 async def write_for_ever(url: str) -> None:
-    """Commit step after step until somebody kills us."""
+    """Commit step after step until the process is killed."""
     async with open_stores(url) as stores:
         store = stores.state
         while True:

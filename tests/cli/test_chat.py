@@ -7,6 +7,7 @@ import os
 import pty
 import select
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from helix_agents import open_stores
+from helix_agents.clock import system_clock
 from tests.cli.chatty import WORDS
 
 ROOT = Path(__file__).parents[2]
@@ -154,10 +156,23 @@ def talking(url: str) -> Iterator[subprocess.Popen[str]]:
 async def test_a_reply_is_continued_after_kill_9(url: str, talking: subprocess.Popen[str]) -> None:
     talking.send_signal(signal.SIGKILL)
     talking.wait(PATIENCE_SECONDS)
-    told = chat(url=url)
-    assert "Another process has this session" in told
-    assert WORDS in told
+    set_lease(url, system_clock() + 3_600_000)  # however long the next process takes to start
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+    with start(TARGET, "--name", "writer", "--session", "s", url=url, **pipes) as process:
+        assert process.stdout is not None
+        shown = [process.stdout.readline(), process.stdout.readline()]
+        assert "Another process has this session" in shown[1]
+        set_lease(url, 1)
+        shown.append(process.communicate(timeout=PATIENCE_SECONDS)[0])
+    assert WORDS in shown[2]
     assert await stored(url) == ("completed", ["talk", WORDS])
+
+
+def set_lease(url: str, lease_until: int) -> None:
+    """Set when the lease of the session's run expires."""
+    with sqlite3.connect(url.removeprefix("sqlite:"), timeout=PATIENCE_SECONDS) as database:
+        database.execute("UPDATE __agents_runs SET lease_until = ?", (lease_until,))
+    database.close()
 
 
 async def test_ctrl_c_stops_a_reply_and_not_the_chat(url: str) -> None:

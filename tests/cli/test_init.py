@@ -71,9 +71,24 @@ def test_its_agent_can_be_talked_to_without_a_model(project: Path) -> None:
     assert "Done: no notes." in done.stdout
 
 
-@pytest.mark.parametrize("command", ["chat", "serve"])
-def test_an_agent_without_a_model_names_the_executor_that_has_one(project: Path, command: str) -> None:
-    done = run(HELIX, command, "app:agent", cwd=project)
+def test_an_agent_without_a_model_uses_the_only_executor_of_its_module(project: Path) -> None:
+    done = run(HELIX, "chat", "app:agent", cwd=project, input="note milk\nclear\ny\n")
+    assert done.returncode == 0, done.stderr
+    assert "Done: 1 notes." in done.stdout
+    assert "Done: no notes." in done.stdout
+
+
+def test_an_agent_without_a_model_names_the_executors_that_have_one(project: Path) -> None:
+    text = (project / "app.py").read_text()
+    (project / "app.py").write_text(f"{text}\n\ndef other(stores: Stores) -> AgentExecutor: ...\n")
+    done = run(HELIX, "chat", "app:agent", cwd=project)
+    assert done.returncode == 1
+    assert "run helix chat app:make_executor, or run helix chat app:other" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_agent_cannot_be_served_without_an_executor(project: Path) -> None:
+    done = run(HELIX, "serve", "app:agent", cwd=project)
     assert done.returncode == 1
     assert "app:make_executor" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -8,7 +8,7 @@ import sys
 from helix_agents.backends.registry import open_stores
 from helix_agents.server import bearer_tokens, create_app
 from helix_agents.server.serve import serve
-from tests.server.cast import MAX_BODY_BYTES, TOKENS, make_executor
+from tests.server.agents import MAX_BODY_BYTES, TOKENS, make_executor
 
 
 async def main(url: str, delay_seconds: str = "0", heartbeat_seconds: str = "15", max_streams: str = "1000") -> None:

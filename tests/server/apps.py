@@ -12,7 +12,7 @@ from starlette.routing import Mount
 from helix_agents.backends.registry import open_stores
 from helix_agents.executor import AgentExecutor
 from helix_agents.server import bearer_tokens, create_app
-from tests.server.cast import TOKENS, make_executor
+from tests.server.agents import TOKENS, make_executor
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from helix_agents import Agent, AgentExecutor, ScriptedLLM, SessionNotFound, Stores, open_stores
 from helix_agents.failures import DELETED_REASON
-from helix_agents.server.wire.feed import Chunks, Event, Feed, Item, open_feed
+from helix_agents.server.wire.feed import Chunks, Event, Feed, Heartbeat, Item, open_feed
 from helix_agents.types import SessionState
 
 agent = Agent("a")
@@ -88,3 +88,20 @@ async def test_a_deletion_is_known_by_its_code(stores: Stores, executor: AgentEx
         last = (await rest_of(aiter(feed.items())))[-1]
         assert isinstance(last, Event)
         assert last.name == name
+
+
+async def test_a_stream_that_no_process_closes_ends_once(stores: Stores, executor: AgentExecutor) -> None:
+    await executor.run(agent, "hi", session_id="x")
+    session = await stores.state.load_state("x")
+    assert session is not None
+    # As a restore does that dies before it closes the stream.
+    await stores.streams.reset_stream("x", fence=session.owner_epoch)
+    feed = await open_feed(executor, session, from_sequence=0, follow=True, heartbeat_seconds=0.01)
+    shown: list[Item] = []
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async for item in feed.items():
+            shown.append(item)
+            if len([each for each in shown if isinstance(each, Heartbeat)]) == 3:
+                break
+    events = [item.name for item in shown if isinstance(item, Event)]
+    assert events == ["open", "end"]

@@ -19,7 +19,7 @@ from helix_agents.server.wire.agui import AgUiEncoder
 from helix_agents.server.wire.feed import as_question
 from helix_agents.server.wire.ui_messages import UiMessageEncoder
 from helix_agents.state import apply_patch
-from tests.server.cast import make_executor, manager
+from tests.server.agents import make_executor, manager
 from tests.servers.node import environment, packages, piped
 
 JUDGE = Path(__file__).with_name("judge.mjs")

@@ -31,7 +31,7 @@ async def lived(app: HelixApp) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def make(stores: Stores) -> AgentExecutor:
-    return AgentExecutor(stores, ScriptedLLM(["Hi."] * 9), agents=[agent], lease_seconds=0.2)
+    return AgentExecutor(stores, ScriptedLLM(["Hi."] * 9), agents=[agent])
 
 
 @contextlib.asynccontextmanager
@@ -109,7 +109,7 @@ async def test_a_factory_that_fails_fails_the_startup() -> None:
 
 
 async def lost_run(stores: Stores) -> None:
-    """A run that a process has claimed and abandoned."""
+    """Submit a run that no worker has started."""
     handle = await make(stores).submit(agent, "hi", session_id="lost", user_id="ann")
     assert handle.run_id
 
@@ -119,7 +119,7 @@ async def test_the_lifespan_recovers_runs_unless_told_not_to(recover: bool) -> N
     async with open_stores("memory:") as stores, make(stores) as executor:
         await lost_run(stores)
         async with lived(create_app(executor, authenticate=lambda _: User("ann"), recover=recover)) as client:
-            status = (await client.get("/result/lost", params={"wait": 10 if recover else 0})).json()["status"]
+            status = (await client.get("/result/lost", params={"wait": 30 if recover else 0})).json()["status"]
     assert status == ("completed" if recover else "active")
 
 

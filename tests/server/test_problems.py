@@ -14,7 +14,7 @@ from helix_agents.errors import InvalidArgument
 from helix_agents.executor import AgentExecutor
 from helix_agents.llm import ScriptedLLM
 from helix_agents.server import User, bearer_tokens, create_app
-from tests.server.cast import MAX_BODY_BYTES
+from tests.server.agents import MAX_BODY_BYTES
 from tests.server.running import Running, execute, result, running, streaming
 
 JSON = {"Content-Type": "application/json"}

@@ -15,6 +15,7 @@ from tests.server.test_outcomes import told
 from tests.server.test_problems import assert_problem
 
 SAYS = 'call fit {"shirt": "blue"}'
+SUB_AGENT_ASKS = ("subagent_start", "tool_approval_request")
 QUESTION = {"message": "Which size?", "schema": {"type": "integer"}}
 
 
@@ -80,6 +81,32 @@ async def test_a_question_that_comes_back_is_shown_in_every_format(
     assert (await result(alice, sid))["status"] == "completed"
     after = await events_of(alice, "GET", f"/stream/{sid}?format=ai-sdk")
     assert [verdict["problem"] for verdict in judge([{**named[1], "events": after}], tmp_path)] == [None]
+
+
+@pytest.mark.parametrize("came_back", [False, True])
+async def test_a_question_of_a_sub_agent_is_asked_once_in_every_format(
+    alice: httpx.AsyncClient, sid: str, came_back: bool, tmp_path: Path
+) -> None:
+    await execute(alice, "tell delete a.txt", sid)
+    (asked,) = (await result(alice, sid))["suspended"]
+    if came_back:
+        await come_back_with_branch(alice, sid)
+    chat = await events_of(alice, "GET", f"/chat/{sid}/stream")
+    of_the_sub_agent = [part["data"] for part in chat if part["type"] == "data-helix-subagent"]
+    shown = {kind: [each for each in of_the_sub_agent if each["type"] == kind] for kind in SUB_AGENT_ASKS}
+    assert [each["approval_id"] for each in shown["tool_approval_request"]] == [asked["approval_id"]]
+    (start,), (request,) = shown.values()
+    assert (start["sub_session_id"], start["step"]) == (request["sub_session_id"], request["step"])
+    agui = await events_of(alice, "GET", f"/stream/{sid}?format=ag-ui")
+    assert [event["name"] for event in agui if event["type"] == "SUBAGENT_STARTED"] == ["assistant"]
+    of_the_sub_agent = [event for event in agui if "subagentRunId" in event and event["type"] == "TOOL_CALL_START"]
+    assert [event["toolCallName"] for event in of_the_sub_agent] == ["delete_file"]
+    assert [each["id"] for each in agui[-1]["outcome"]["interrupts"]] == [asked["approval_id"]]
+    named = [{"kind": "ag-ui", "name": "ag-ui", "events": agui}]
+    named += [{"kind": kind, "name": kind, "events": chat} for kind in ("ai-sdk", "ai-sdk-6")]
+    assert [verdict for verdict in judge(named, tmp_path) if verdict["problem"]] == []
+    await alice.post(f"/sessions/{sid}/tool-results", json={"approval_id": asked["approval_id"], "approved": False})
+    assert (await result(alice, sid))["status"] == "completed"
 
 
 async def come_back_with_branch(client: httpx.AsyncClient, session_id: str) -> None:

@@ -12,7 +12,7 @@ from helix_agents import Agent, AgentExecutor, ScriptedLLM, UsageLimits, open_st
 from helix_agents.demo.served import ask_user
 from helix_agents.llm.scripted import Call
 from helix_agents.server import User, create_app
-from tests.server.cast import nap
+from tests.server.agents import nap
 from tests.server.running import chunks, execute, read_stream, result, streaming, text_of
 from tests.server.test_access import client_of
 from tests.server.test_problems import assert_problem

@@ -10,7 +10,7 @@ import pytest
 
 from helix_agents.backends.registry import Stores
 from helix_agents.state import apply_patch
-from tests.server.cast import SIGNATURE
+from tests.server.agents import SIGNATURE
 from tests.server.running import chunks, execute, read_stream, result, streaming
 
 

@@ -20,6 +20,7 @@ TOKEN, OTHER = "t" * 32, "o" * 32
         ("[ann]\ntoken = 'short'", "The token of user 'ann' has fewer than"),
         (f"[ann]\ntoken = '{TOKEN}'\n[bob]\ntokens = ['{TOKEN}']", "Users 'ann' and 'bob' .* the same token"),
         (f"[ann]\ntoken = '{TOKEN}'\nadmin = true", "does not list users"),
+        (f"[users.ann]\ntoken = '{TOKEN}'", "Write a table for each user"),
         (f"[ann]\ntoken = '{TOKEN}", "is not a TOML file"),
         (f"['{{ann}}']\ntoken = '{TOKEN}'", "must not contain"),
     ],

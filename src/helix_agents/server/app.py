@@ -111,7 +111,7 @@ def create_app(
 def _ensure_authenticated(authenticate: Authenticate | None, allow_unauthenticated: bool) -> None:
     if authenticate is None and not allow_unauthenticated:
         raise InvalidArgument(
-            "create_app() needs authenticate=..., for example bearer_tokens({...}). To let in everybody who can reach "
+            "create_app() needs authenticate=..., for example bearer_tokens({...}). To admit everyone who can reach "
             "the server, pass allow_unauthenticated=True."
         )
 
@@ -156,7 +156,7 @@ async def _not_routed(request: Request, error: Exception) -> Response:
             405, "method_not_allowed", f"This path accepts {allowed}.", headers={"Allow": allowed}
         ).response()
     if error.status_code == 404:
-        return Problem(404, "not_found", "There is nothing here: /openapi.json lists the routes.").response()
+        return Problem(404, "not_found", "There is no such route: /openapi.json lists them.").response()
     return Problem(error.status_code, "invalid_argument", error.detail).response()
 
 

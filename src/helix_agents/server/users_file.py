@@ -40,7 +40,9 @@ def users_from_file(path: Path) -> Authenticate:
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"{path} is not a TOML file: {error}.") from None
     except msgspec.ValidationError as error:
-        raise InvalidArgument(f"{path} does not list users: {error}.") from None
+        raise InvalidArgument(
+            f'{path} does not list users: {error}. Write a table for each user: [NAME], and below it token = "...".'
+        ) from None
     tokens: dict[str, User] = {}
     for user_id, entry in entries.items():
         ensure_id(user_id, f"A user in {path}")

@@ -117,7 +117,7 @@ def _resume_answer(entry: ResumeEntry, kind: QuestionKind) -> ToolResult:
         case {"error": str(error), **rest} if not rest:
             return ToolResult(call_id, error=error)
     raise InvalidArgument(
-        f"The payload for interrupt {entry.interruptId!r} is not understood. For an approval, send true, false or "
+        f"The payload for interrupt {entry.interruptId!r} is invalid. For an approval, send true, false or "
         '{"approved": true | false, "arguments"?: {...}, "reason"?: "..."}; '
         'for a tool of the client, send {"result": ...} or {"error": "..."}; '
         'for an unknown outcome, send {"happened": true | false | null, "result"?: ..., "reason"?: "..."}.'

@@ -35,7 +35,7 @@ class ChatRequest(msgspec.Struct):
 
 
 class ChatQuery(msgspec.Struct):
-    """`sdk`: the major version of the client. Version 6 cannot take back parts after a crash."""
+    """`sdk`: the major version of the client. Version 6 cannot retract parts after a crash."""
 
     sdk: Literal[6, 7] = 7
 

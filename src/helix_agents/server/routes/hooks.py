@@ -15,7 +15,7 @@ from ..requests import json_response, parse_json, read_bytes
 LOGGED_PATH = "/hooks/-"
 """What a server's access log shows instead of the token."""
 REFUSALS = {
-    "unknown": (404, "not_found", "There is nothing here: /openapi.json lists the routes."),
+    "unknown": (404, "not_found", "There is no such route: /openapi.json lists them."),
     "gone": (410, "call_gone", "The session that waited for this result does not exist any more."),
     "late": (410, "call_gone", "This call was settled without its result, or its deadline has passed."),
     "duplicate": (409, "already_answered", "This call has its result already; this one changed nothing."),

@@ -27,8 +27,9 @@ async def metrics(call: Call) -> Response:
 
 async def _store_gauges(context: ServerContext) -> dict[str, tuple[str, Series]]:
     """Return what is read from the stores now; if they do not respond, the probe says so first."""
-    await probe(context)
-    gauges = await read_gauges(context.store, context.streams, context.executor.services.clock())
+    latency_ms = await probe(context)
+    now = context.executor.services.clock()
+    gauges = await read_gauges(context.store, context.streams, now, latency_seconds=latency_ms / 1000)
     return {name: (STORE_METRICS[name], series) for name, series in gauges.items()}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from ...errors import StoreUnavailable
 from ...executor.workers import list_workers, recovered_today
 from ...lifecycle import SUSPENDED
 from ...schema.signature import json_schema
+from ...telemetry.store_figures import measure_latency
 from ...types import SessionStatus
 from ..access import list_scope
 from ..context import ServerContext
@@ -24,7 +24,6 @@ from ..requests import Id, json_response, read_query
 from .sessions import Items, Limit
 
 HEALTH_SECONDS = 5
-PROBE = "helix-health"
 MAX_WAITS = 200
 
 
@@ -87,13 +86,11 @@ def backend_name(context: ServerContext) -> str:
 
 async def probe(context: ServerContext) -> float:
     """Make a small request to the store and return how long it took, in milliseconds."""
-    began = time.perf_counter()
     try:
         async with asyncio.timeout(HEALTH_SECONDS):
-            await context.store.session_exists(PROBE)
+            return await measure_latency(context.store) * 1000
     except TimeoutError as error:
         raise StoreUnavailable(f"The store did not respond within {HEALTH_SECONDS} s.") from error
-    return (time.perf_counter() - began) * 1000
 
 
 async def health(call: Call) -> Response:

@@ -64,7 +64,7 @@ LIFECYCLE = frozenset(
     {"stream_rewound", "stream_resync", "branch_switched", "run_interrupted", "run_suspended", "step_committed"}
 )
 
-TOLD = ("checkpoint_id", "step_count", "reason", "branch_id", "message_count")
+LIFECYCLE_FIELDS = ("checkpoint_id", "step_count", "reason", "branch_id", "message_count")
 
 
 class AgUiEncoder:
@@ -81,6 +81,8 @@ class AgUiEncoder:
         self._thoughts: dict[str, Event] = {}
         self._calls: dict[str, Event] = {}
         self._subagents: dict[str, Event] = {}
+        self._suspended: set[str] = set()
+        """Sub-agents that are shown as suspended."""
         self._finished: Counter[str] = Counter()
         self._named: set[str] = set()
 
@@ -127,8 +129,13 @@ class AgUiEncoder:
         return [{"type": "RAW", "event": chunk, "source": "helix"}]
 
     def ask(self, chunk: Chunk) -> list[Event]:
-        """Return the events for the call of a question that the stream may not have; none if it has."""
-        return self.chunk(chunk)
+        """Return the events for a question, its call or its sub-agent, which the stream may not have; none if it
+        has."""
+        return (
+            []
+            if chunk["type"] == "subagent_start" and chunk["sub_session_id"] in self._suspended
+            else self.chunk(chunk)
+        )
 
     def end(self, name: str, data: dict[str, Json]) -> list[Event]:
         """Return the events for the final event of a feed (`feed.Event`)."""
@@ -157,12 +164,8 @@ class AgUiEncoder:
         return [{"type": "STATE_DELTA", "delta": patches}]
 
     def _lifecycle(self, kind: str, chunk: Chunk) -> list[Event]:
-        told = {
-            key: chunk[key]
-            for key in ("checkpoint_id", "step_count", "reason", "branch_id", "message_count")
-            if key in chunk
-        }
-        events = [*self._close(), {"type": "CUSTOM", "name": f"helix.{kind}", "value": told}]
+        value = {key: chunk[key] for key in LIFECYCLE_FIELDS if key in chunk}
+        events = [*self._close(), {"type": "CUSTOM", "name": f"helix.{kind}", "value": value}]
         if kind == "step_committed":
             self._committed = self._state
         elif kind == "stream_rewound":
@@ -279,6 +282,7 @@ class AgUiEncoder:
         if only is None:
             for sub in list(self._subagents):
                 del self._subagents[sub]
+                self._suspended.add(sub)
                 who = {"subagentRunId": self._subagent_id(sub)}
                 events.append({"type": "SUBAGENT_FINISHED", **who, "outcome": {"type": "suspended"}})
         return events

@@ -94,7 +94,7 @@ class Feed:
             yield GONE
         except StoreError as error:
             # No final event: the client reconnects, perhaps to another process.
-            logger.warning("The stream of session %r was cut: %s", self.session.session_id, error)
+            logger.warning("The stream of session %r was interrupted: %s", self.session.session_id, error)
 
     async def _next(self) -> Item | None:
         """Return what comes next; None once the feed is closed."""
@@ -177,9 +177,10 @@ async def final_event(executor: AgentExecutor, seen: SessionState, outcome: Stre
 
 
 async def _pause(executor: AgentExecutor, session: SessionState) -> Event:
-    waits = await all_waiting(executor.services.store, session, executor.services.clock())
+    store, now = executor.services.store, executor.services.clock()
+    waits = await all_waiting(store, session, now)
     data: dict[str, Json] = {"status": session.status, "suspended": [as_question(wait) for wait in waits]}
-    return Event("pause", data, tuple(open_requests(session, executor.services.clock())))
+    return Event("pause", data, tuple(await open_requests(store, session, now)))
 
 
 def as_question(pending: PendingClientToolCall) -> dict[str, Json]:

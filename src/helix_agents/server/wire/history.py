@@ -89,8 +89,8 @@ def _ui_step(message: Message, pending: Mapping[str, PendingClientToolCall], cal
             asked = pending.get(call["id"])
             if asked is not None and asked.later == "asked" and asked.submitted_at is None:
                 question = asked.asked.question if asked.asked else None
-                told = {"tool_name": asked.tool_name, "question": question, "approval_id": asked.approval_id}
-                parts.append(question_part(call["id"], told))
+                details = {"tool_name": asked.tool_name, "question": question, "approval_id": asked.approval_id}
+                parts.append(question_part(call["id"], details))
     return parts
 
 

@@ -7,7 +7,7 @@ returns; `begin` then opens again what is open there. The protocol has no sub-ag
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...chunks import Chunk
 from ...codec import Json
@@ -19,6 +19,14 @@ IN_A_STEP = frozenset(
 )
 
 ASKS = frozenset({"tool_approval_request", "client_tool_request", "tool_outcome_request"})
+
+
+class _Shown(NamedTuple):
+    """A question about a call, or the start of the sub-agent that the call is for."""
+
+    sub_session_id: str | None
+    call: str
+    starts: bool
 
 
 def reply_id(session_id: str, user_message_count: int) -> str:
@@ -46,8 +54,8 @@ class UiMessageEncoder:
         self._settled: set[str] = set()
         self._inputs: dict[str, Part] = {}
         """Calls of the open step that have an outcome, in case it is corrected."""
-        self._asked: set[str] = set()
-        """Calls whose question is shown."""
+        self._asked: set[_Shown] = set()
+        """Questions and sub-agents that are shown."""
 
     def begin(self) -> list[Part]:
         """Return the parts that every connection starts with."""
@@ -65,10 +73,10 @@ class UiMessageEncoder:
 
     def chunk(self, chunk: Chunk) -> list[Part]:
         """Return the parts for one chunk."""
+        if chunk["type"] in ASKS or chunk["type"] == "subagent_start":
+            self._asked.add(_shown(chunk))
         if isinstance(chunk.get("sub_session_id"), str):
             return [{"type": "data-helix-subagent", "data": chunk, "transient": True}]
-        if chunk["type"] in ASKS:
-            self._asked.add(chunk["tool_call_id"])
         parts: list[Part] = []
         if chunk["type"] in IN_A_STEP and not self._in_step:
             self._in_step = True
@@ -77,7 +85,7 @@ class UiMessageEncoder:
 
     def ask(self, chunk: Chunk) -> list[Part]:
         """Return the parts for a question that the stream may not have; none if it has."""
-        return [] if chunk["tool_call_id"] in self._asked else self.chunk(chunk)
+        return [] if _shown(chunk) in self._asked else self.chunk(chunk)
 
     def end(self, name: str, data: dict[str, Json]) -> list[Part]:
         """Return the parts for the final event of a feed."""
@@ -120,8 +128,8 @@ class UiMessageEncoder:
             case {"type": "user_message", "message": message}:
                 return [{"type": "data-helix-user-message", "data": message, "transient": True}]
             case {"type": "branch_switched"}:
-                told = {name: chunk.get(name) for name in ("branch_id", "message_count")}
-                return [{"type": "data-helix-branch", "data": told, "transient": True}]
+                branch = {name: chunk.get(name) for name in ("branch_id", "message_count")}
+                return [{"type": "data-helix-branch", "data": branch, "transient": True}]
             case {"type": "state_patch", "patches": patches}:
                 return [{"type": "data-helix-state", "data": patches, "transient": True}]
             case {"type": "custom", "name": str(name)}:
@@ -193,7 +201,7 @@ class UiMessageEncoder:
         undone = {*self._calls, *self._inputs}
         self._started -= undone
         self._settled -= undone
-        self._asked -= undone
+        self._asked = {each for each in self._asked if each.sub_session_id is None and each.call not in undone}
         self._calls.clear()
         if self._can_reset:
             return self._end_step([{"type": "reset-step"}])
@@ -215,6 +223,10 @@ class UiMessageEncoder:
             parts.append({"type": "reasoning-end", "id": self._thought})
         self._text = self._thought = None
         return parts
+
+
+def _shown(chunk: Chunk) -> _Shown:
+    return _Shown(chunk.get("sub_session_id"), chunk["tool_call_id"], chunk["type"] == "subagent_start")
 
 
 def question_part(call: str, chunk: Mapping[str, Any]) -> Part:
