@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from helix_agents import Agent, AgentExecutor, ScriptedLLM, open_stores, tool
+from helix_agents.backends.inmemory.state_store import InMemoryStateStore
 from helix_agents.backends.registry import Stores
 from helix_agents.clock import system_clock
 from helix_agents.executor.workers.stats import note_recovered
@@ -18,6 +20,7 @@ from helix_agents.llm import Call, Reply, TokenUsage
 from helix_agents.sqlite import SqliteStateStore
 from helix_agents.telemetry import MetricsHooks, OpenMetrics, OpenTelemetryMeters, StoreMeters
 from helix_agents.telemetry.metrics import MAX_SERIES
+from helix_agents.types import SessionStatus
 
 LINE = re.compile(r'^[a-z_]+(\{([a-z_]+="(?:[^"\\\n]|\\.)*",?)+\})? -?[0-9.e+-]+$')
 
@@ -159,3 +162,64 @@ async def test_stores_that_are_away_report_nothing_until_they_respond(stores: St
     await meters.refresh()
     assert reported(reader)["helix.queue.depth"] == {"{}": 0}
     await store.close()
+
+
+class Unreachable(InMemoryStateStore):
+    """A store of an application, which raises an error of its own from the second reading on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readings = 0
+        self.read_three_times = asyncio.Event()
+
+    async def count_by_status(self) -> dict[SessionStatus, int]:
+        self.readings += 1
+        if self.readings == 1:
+            return await super().count_by_status()
+        if self.readings == 3:
+            self.read_three_times.set()
+        raise OSError("no such host")
+
+
+async def test_an_error_of_a_store_neither_ends_the_readings_nor_leaves_old_figures(stores: Stores) -> None:
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader], shutdown_on_exit=False).get_meter("test")
+    store = Unreachable()
+    async with StoreMeters(store, stores.streams, meter=meter, every_seconds=0.001), asyncio.timeout(30):
+        await store.read_three_times.wait()
+        assert reported(reader) == {}
+
+
+class SlowToStop(InMemoryStateStore):
+    """A store whose second reading hangs, and takes a while to stop when it is cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readings = 0
+        self.hangs, self.stops, self.may_stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def count_by_status(self) -> dict[SessionStatus, int]:
+        self.readings += 1
+        if self.readings > 1:
+            try:
+                self.hangs.set()
+                await asyncio.Event().wait()
+            finally:
+                self.stops.set()
+                await self.may_stop.wait()
+        return await super().count_by_status()
+
+
+async def test_a_caller_that_is_cancelled_while_the_readings_stop_is_cancelled(stores: Stores) -> None:
+    store = SlowToStop()
+
+    async def work() -> None:
+        async with StoreMeters(store, stores.streams, every_seconds=0.001):
+            await store.hangs.wait()
+
+    working = asyncio.create_task(work())
+    await store.stops.wait()
+    working.cancel()
+    store.may_stop.set()
+    with pytest.raises(asyncio.CancelledError):
+        await working

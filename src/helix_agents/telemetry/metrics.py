@@ -32,13 +32,13 @@ METRICS: dict[str, Metric] = {
     "helix_runs": Metric("counter", "Runs that ended or were suspended, by status."),
     "helix_runs_active": Metric("gauge", "Runs in progress in this process."),
     "helix_run_duration_seconds": Metric("histogram", "Time from the start of a run to its end or suspension."),
-    "helix_steps": Metric("counter", "Steps that were committed or set aside."),
+    "helix_steps": Metric("counter", "Steps that were committed or suspended."),
     "helix_model_duration_seconds": Metric("histogram", "Time a model took for one reply."),
     "helix_model_errors": Metric("counter", "Model calls that failed."),
     "helix_tokens": Metric("counter", "Tokens by kind: prompt, completion, reasoning, cached, cache_written."),
     "helix_tool_duration_seconds": Metric("histogram", "Time of one tool call, by outcome."),
     "helix_writes_lost": Metric("counter", "Writes of parallel tools that overwrote each other."),
-    "helix_series_dropped": Metric("counter", "Figures that were not kept because there were too many labels."),
+    "helix_series_dropped": Metric("counter", "Measurements dropped because there were too many label values."),
 }
 
 

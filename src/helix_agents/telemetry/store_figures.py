@@ -31,11 +31,15 @@ STORE_METRICS = {
 }
 
 
-async def read_gauges(store: StateStore, streams: StreamManager, now: int) -> Gauges:
-    """Return what the stores say now: labels and value by name."""
+async def measure_latency(store: StateStore) -> float:
+    """Make a small request to the store and return how long it took, in seconds."""
     started = time.perf_counter()
     await store.session_exists(PROBE)
-    latency_seconds = time.perf_counter() - started
+    return time.perf_counter() - started
+
+
+async def read_gauges(store: StateStore, streams: StreamManager, now: int, *, latency_seconds: float) -> Gauges:
+    """Return what the stores say now: labels and value by name."""
     by_status = await store.count_by_status()
     return {
         "helix_sessions": {(("status", status),): float(count) for status, count in by_status.items()},

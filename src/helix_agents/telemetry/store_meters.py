@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -19,7 +18,7 @@ from ..errors import HelixError, InvalidArgument
 from ..safe_text import get_logger
 from ..stores.state.contract import StateStore
 from ..streams.contract import StreamManager
-from .store_figures import STORE_METRICS, Gauges, read_gauges
+from .store_figures import STORE_METRICS, Gauges, measure_latency, read_gauges
 
 try:
     from opentelemetry import metrics
@@ -56,10 +55,12 @@ class StoreMeters:
     async def refresh(self) -> None:
         """Read the stores once. If they do not respond, nothing is reported until they do."""
         try:
-            self._latest = await read_gauges(self._store, self._streams, self._clock())
-        except HelixError as error:
+            latency = await measure_latency(self._store)
+            self._latest = await read_gauges(self._store, self._streams, self._clock(), latency_seconds=latency)
+        except Exception as error:  # also of a store that is not ours: old figures must not look current
             self._latest = {}
-            logger.warning("Could not read the figures of the stores: %s", error)
+            is_known = isinstance(error, HelixError)
+            logger.warning("Could not read the figures of the stores: %s", error, exc_info=not is_known)
 
     async def __aenter__(self) -> Self:
         """Read the stores, and continue in the background."""
@@ -71,11 +72,13 @@ class StoreMeters:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop reading, and report nothing more."""
-        if self._reading is not None:
-            self._reading.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._reading
-        self._reading, self._latest = None, {}
+        reading, self._reading = self._reading, None
+        try:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.wait([reading])
+        finally:
+            self._latest = {}
 
     async def _read_on(self) -> None:
         while True:
