@@ -2,7 +2,8 @@
 
 The blocks of one page are one program, in order, in a fresh process and an empty folder, and then once more in the same
 folder; `await` is allowed at the top level, as in the asyncio REPL. A block after the line `<!-- not run: reason -->`
-is left out. Of a block of `diff`, the side after the change runs.
+is left out. Of a block of `diff`, the side after the change runs. A block with a file name (```python ask.py) is that
+file; it runs as `python ask.py` if it calls `asyncio.run`.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ LIMIT_SECONDS = 400
 
 BLOCK = re.compile(
     r"(?P<skip><!--\s*not run:\s*\S[^>]*-->\s*\n)?"
-    r"^(?P<indent>[ ]*)```(?P<language>python|diff)[^\n]*\n(?P<code>.*?)^(?P=indent)```[ ]*$",
+    r"^(?P<indent>[ ]*)```(?P<language>python|diff)[ ]*(?P<file>[^\n]*)\n(?P<code>.*?)^(?P=indent)```[ ]*$",
     re.MULTILINE | re.DOTALL,
 )
+START = "import runpy, sys; sys.path.insert(0, ''); runpy.run_path({!r}, run_name='__main__')"
 RUNNER = """
 import ast, asyncio, inspect, sys
 name, path = sys.argv[1:]
@@ -44,10 +46,18 @@ def program_of(page: str) -> str:
         if block["skip"]:
             continue
         first = page.count("\n", 0, block.start("code"))
+        if block["file"]:
+            lines[first] = START.format(block["file"]) if "asyncio.run(" in block["code"] else ""
+            continue
         for number, line in enumerate(block["code"].splitlines(), first):
             text = line.removeprefix(block["indent"])
             lines[number] = text if block["language"] == "python" else line_after(text)
     return "\n".join(lines)
+
+
+def files_of(page: str) -> dict[str, str]:
+    """Return the blocks that are files of their own."""
+    return {block["file"]: block["code"] for block in BLOCK.finditer(page) if block["file"] and not block["skip"]}
 
 
 def line_after(line: str) -> str:
@@ -60,6 +70,8 @@ def run_page(name: str, page: str, folder: Path) -> subprocess.CompletedProcess[
     program.write_text(program_of(page), encoding="utf-8")
     place = folder / "empty"
     place.mkdir(exist_ok=True)
+    for file, code in files_of(page).items():
+        (place / file).write_text(code, encoding="utf-8")
     return subprocess.run(
         [sys.executable, "-c", RUNNER, name, str(program)],
         cwd=place,
@@ -91,6 +103,14 @@ def test_a_failing_block_fails_with_the_line_of_the_page(tmp_path: Path) -> None
 def test_the_new_side_of_a_diff_runs(tmp_path: Path) -> None:
     page = "```diff\n--- before\n+++ after\n for x in [1]:\n-    print('old')\n+    print('new')\n```\n"
     assert run_page("page.md", page, tmp_path).stdout == "new\n"
+
+
+def test_a_block_with_a_name_is_a_file(tmp_path: Path) -> None:
+    module = "```python app.py\nname = 'Ann'\n```\n"
+    code = "import asyncio\nfrom app import name\n\nasync def main(): print(name)\nasyncio.run(main())\n"
+    script = f"```python go.py\n{code}```\n"
+    assert run_page("page.md", module + script, tmp_path).stdout == "Ann\n"
+    assert "go.py" in run_page("page.md", module + script.replace("import name", "import x"), tmp_path).stderr
 
 
 def test_a_block_with_a_reason_is_left_out(tmp_path: Path) -> None:

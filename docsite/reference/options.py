@@ -10,7 +10,7 @@ from .markdown import code, table
 
 DOCS = Path(__file__).parents[2] / "docs"
 BACKENDS = {
-    "inmemory": ("memory:", ""),
+    "inmemory": ("memory:", "in-memory.md"),
     "sqlite": ("sqlite:path.db", "sqlite.md"),
     "postgres": ("postgresql://user:password@host/database", "postgres.md"),
     "redis": ("redis://user:password@host:6379/0", "redis.md"),

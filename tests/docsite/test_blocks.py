@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import builtins
 import configparser
 import json
 import re
@@ -34,7 +35,7 @@ FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL
 )
 INLINE = re.compile(r"(?<!`)`((?:helix|\./dev) [^`\n]+)`(?!`)")
-OTHER_PROGRAMS = {"cd", "curl", "docker", "export", "npx", "pip", "python", "uv", ".venv/bin/python"}
+OTHER_PROGRAMS = {".", "python3", "cd", "curl", "docker", "export", "npx", "pip", "python", "uv", ".venv/bin/python"}
 """What a block of `sh` may call besides `helix` and `./dev`."""
 PARSE_SCRIPTS = """
 import ts from "typescript";
@@ -152,9 +153,9 @@ def test_whole_helix_commands_are_accepted(block: Block, monkeypatch: pytest.Mon
     monkeypatch.setattr(argparse.ArgumentParser, "error", fail)
     for command in commands_in(block.code):
         if command[:2] == ["helix", "conformance"]:
-            HELIX["conformance"].parse_args(command[2:])
+            assert HELIX["conformance"].parse_args(command[2:])
         elif command[0] == "helix":
-            _parser().parse_args(command[1:])
+            assert _parser().parse_args(command[1:])
 
 
 def test_the_commands_in_sentences_exist() -> None:
@@ -185,20 +186,19 @@ def test_a_wrong_command_is_noticed(script: str, words: str) -> None:
 # -- Files
 
 
-def parse_ini(text: str) -> None:
-    """Parse an INI file; a systemd unit is one."""
+def parse_ini(text: str) -> list[str]:
+    """Return the sections of an INI file; a systemd unit is one."""
     parser = configparser.ConfigParser(strict=False, interpolation=None)
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     parser.read_string(text)
-    assert parser.sections()
+    return parser.sections()
 
 
-def parse_nginx(text: str) -> None:
-    """Check that blocks are closed and statements end."""
+def parse_nginx(text: str) -> bool:
+    """Return whether blocks are closed and statements end."""
     plain = re.sub(r"#.*", "", text)
-    assert plain.count("{") == plain.count("}")
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
-    assert [line for line in lines if not line.endswith(("{", "}", ";"))] == []
+    return plain.count("{") == plain.count("}") and all(line.endswith(("{", "}", ";")) for line in lines)
 
 
 PARSERS: dict[str, Callable[[str], Any]] = {
@@ -212,7 +212,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("block", blocks(*PARSERS), ids=lambda block: block.name)
 def test_files_parse(block: Block) -> None:
-    PARSERS[block.language](block.code)
+    assert PARSERS[block.language](block.code)
 
 
 def test_the_kubernetes_deployment_is_whole() -> None:
@@ -281,16 +281,14 @@ async def test_sql_runs_on_a_file_of_ours(block: Block, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.name)
 def test_python_compiles_also_where_it_cannot_run(block: Block) -> None:
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
-    text = "async def body():\n" + "".join(f"    {line}\n" for line in block.code.splitlines())
-    if "return await streams" not in block.code:  # the inside of a function
-        text = block.code
-    compile(text, block.name, "exec", flags=flags)
+    text = block.code
+    if "return await streams" in text:  # the inside of a function
+        text = "async def body():\n" + "".join(f"    {line}\n" for line in text.splitlines())
+    assert compile(text, block.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST).body
 
 
-COLLECTED = [
-    block for block in blocks("python") if re.search(r"^(?:async )?def test_.*\(stores\)", block.code, re.MULTILINE)
-]
+USES_STORES = re.compile(r"^(?:async )?def test_.*\(stores\)", re.MULTILINE)
+COLLECTED = [block for block in blocks("python") if USES_STORES.search(block.code)]
 
 
 @pytest.mark.parametrize("block", COLLECTED, ids=lambda block: block.name)
@@ -304,3 +302,32 @@ def test_what_pytest_collects_passes(block: Block, tmp_path: Path) -> None:
 
 def test_the_fixtures_of_the_page_are_run() -> None:
     assert [block.page.name for block in COLLECTED] == ["testing.md"]
+
+
+# -- The old side of the pages for those who come from elsewhere
+
+
+def before(code: str) -> str:
+    """Return a diff as it was before."""
+    return "\n".join("" if line.startswith(("+", "---")) else line[1:] for line in code.splitlines()) + "\n"
+
+
+@pytest.mark.parametrize("block", blocks("diff"), ids=lambda block: block.name)
+def test_the_old_side_of_a_diff_is_a_whole_program(block: Block) -> None:
+    tree = ast.parse(before(block.code))
+    given = {"model", "print", "str", "__name__"} | {name for node in ast.walk(tree) for name in names_bound_by(node)}
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    assert sorted(used - given - set(dir(builtins))) == []
+    assert any(isinstance(node, ast.ImportFrom) and "helix" not in (node.module or "") for node in tree.body)
+
+
+def names_bound_by(node: ast.AST) -> list[str]:
+    """Return the names that a node defines."""
+    match node:
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            return [(each.asname or each.name).partition(".")[0] for each in names]
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+            return [name]
+    return []

@@ -46,7 +46,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert fetched == []  # it works without a network
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "postgres", "redis", "cloudflare"])
+@pytest.mark.parametrize("backend", ["in-memory", "sqlite", "postgres", "redis", "cloudflare"])
 def test_the_page_of_a_backend_separates_use_tuning_and_internals(backend: str) -> None:
     page = (DOCS / f"{backend}.md").read_text(encoding="utf-8")
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == ["Use", "Tuning", "Internals"]

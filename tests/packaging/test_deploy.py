@@ -1,4 +1,4 @@
-"""The container and the services of deploy/: built and run where Docker works; elsewhere their commands run without it."""
+"""The container and the services of deploy/: built and run where Docker works; elsewhere, their commands run."""
 
 from __future__ import annotations
 

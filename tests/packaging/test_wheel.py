@@ -81,6 +81,11 @@ def test_every_extra_is_checked_here() -> None:
     )
 
 
+def test_the_readme_names_every_extra() -> None:
+    named = (ROOT / "README.md").read_text(encoding="utf-8").partition("\nExtras: ")[2].partition("\n\n")[0]
+    assert [extra for extra in (*EXTRAS, "all") if f"`{extra}`" not in named] == []
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_demo_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path, version: str) -> None:
     environment = Environment(tmp_path / "env", wheel, version=version)

@@ -4,13 +4,16 @@
 - nothing is duplicated: messages, turns, tool calls and commits are there once;
 - sequences are dense: every gap of a stream is followed by the marker that explains it;
 - a branch that was left is there whole, once, and beside the conversation;
+- usage has every tool call of a finished turn, and none twice within a run;
 - nothing is orphaned: no row or key without its session, no open run, no staged call.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
 from itertools import pairwise
@@ -23,7 +26,7 @@ from helix_agents import open_stores
 from tests.servers.process import HOST
 from tests.soak.clients import Session
 from tests.soak.targets import Target
-from tests.soak.workload import expected_roles, expected_state
+from tests.soak.workload import STEPS, expected_roles, expected_state
 
 MARKERS = ("stream_rewound", "stream_resync")
 
@@ -38,6 +41,8 @@ class Raw(NamedTuple):
     staged: int
     shelved: list[dict[str, Any]]
     """The messages of the branch that was left."""
+    tools: list[tuple[str, int, str]]
+    """The recorded tool calls: run, step, tool."""
 
 
 async def check(target: Target, sessions: Iterable[Session]) -> list[str]:
@@ -73,7 +78,17 @@ def problems_of(session: Session, state: tuple[str, Any] | None, raw: Raw) -> li
         found.append(f"has a run without an end: {raw.runs}")
     if raw.staged:
         found.append(f"{raw.staged} staged calls were left")
-    return found + stream_problems(session, raw.chunks)
+    return found + usage_problems(session, raw.tools) + stream_problems(session, raw.chunks)
+
+
+def usage_problems(session: Session, tools: list[tuple[str, int, str]]) -> list[str]:
+    """Return what is wrong with the recorded tool calls. What ran twice, in two attempts, was paid for twice."""
+    turns = len(session.asks) + bool(session.shelved)
+    counts = Counter(name for _, _, name in tools)
+    lost = [name for name in ("work", "count") if counts[name] < STEPS * turns]
+    doubled = [call for call, times in Counter(tools).items() if times > 1]
+    found = [f"usage has {counts[name]} calls of {name} for {turns} turns" for name in lost]
+    return found + [f"usage has {name} of step {step} twice in {run}" for run, step, name in doubled]
 
 
 def stream_problems(session: Session, chunks: list[tuple[int, dict[str, Any]]]) -> list[str]:
@@ -102,7 +117,7 @@ async def read_raw(target: Target, names: list[str]) -> tuple[dict[str, Raw], li
         return _read_sqlite(target.url.removeprefix("sqlite:"), names)
     if target.backend == "postgres":
         return await _read_postgres(target.url, names)
-    return _read_redis(target, names)
+    return await asyncio.to_thread(_read_redis, target, names)  # the proxies of a cluster run in this loop
 
 
 # -- SQL
@@ -115,7 +130,8 @@ SHELVED = (
     "SELECT m.message FROM __agents_messages AS m JOIN __agents_branches AS b ON m.session_id = b.shelf "
     "WHERE b.session_id = {} ORDER BY m.session_id, m.sequence"
 )
-QUERIES = (MESSAGES, RUNS, CHUNKS, STAGED, SHELVED)
+TOOLS = "SELECT run_id, step_count, name FROM __agents_usage WHERE session_id = {} AND kind = 'tool'"
+QUERIES = (MESSAGES, RUNS, CHUNKS, STAGED, SHELVED, TOOLS)
 ORPHANS = (
     "SELECT DISTINCT {column} FROM {table} WHERE {column} NOT IN (SELECT session_id FROM __agents_states) "
     "AND {column} NOT IN (SELECT shelf FROM __agents_branches)"
@@ -137,13 +153,14 @@ def _orphan_queries() -> list[tuple[str, str]]:
     ]
 
 
-def _raw(messages: Any, runs: Any, chunks: Any, staged: Any, shelved: Any) -> Raw:
+def _raw(messages: Any, runs: Any, chunks: Any, staged: Any, shelved: Any, tools: Any) -> Raw:
     return Raw(
         [json.loads(row[0]) for row in messages],
         [row[0] for row in runs],
         [(row[0], json.loads(row[1])) for row in chunks],
         staged[0][0],
         [json.loads(row[0]) for row in shelved],
+        [(row[0], row[1], row[2]) for row in tools],
     )
 
 
@@ -228,4 +245,6 @@ def _raw_redis(client: Any, name: str) -> Raw:
         if field.startswith("data:")
     ]
     shelved = [json.loads(text) for shelf in shelves for text in shelf["messages"]]
-    return Raw(messages, runs, chunks, client.hlen(f"agent:session:staging:{{{name}}}"), shelved)
+    entries = [json.loads(text) for text in client.hvals(f"agent:usage:entries:{{{name}}}")]
+    tools = [(entry["run_id"], entry["step_count"], entry["tool_name"]) for entry in entries if entry["kind"] == "tool"]
+    return Raw(messages, runs, chunks, client.hlen(f"agent:session:staging:{{{name}}}"), shelved, tools)

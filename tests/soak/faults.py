@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tests.servers.proxy import Proxy
 from tests.soak.targets import Target
 
 WORKERS = 3
@@ -74,29 +75,30 @@ class Faults:
                 await act()
                 self.injected[name] += 1
         finally:
-            if self._target.proxy is not None:
-                self._target.proxy.heal()
-                self._target.proxy.delay_seconds = 0
+            for proxy in self._target.proxies:
+                proxy.heal()
+                proxy.delay_seconds = 0
 
     def _choices(self) -> list[tuple[str, Callable[[], Awaitable[Any]]]]:
         choices: list[tuple[str, Callable[[], Awaitable[Any]]]] = [
             ("kill -9", self._kill),
             ("kill -9", self._kill),
             ("SIGSTOP", self._stop),
+            ("disk or memory full", self._fill),
         ]
-        if self._target.proxy is not None:
+        if self._target.servers:
             choices += [
                 ("connections cut", self._cut),
                 ("connections refused", self._refuse),
                 ("reply lost", self._lose),
                 ("half-open connections", self._black_hole),
                 ("slow network", self._delay),
+                ("server killed", self._restart),
             ]
-        if self._target.can_restart:
-            choices.append(("server killed", self._target.restart))
-        if self._target.can_fill:
-            choices.append(("disk or memory full", self._fill))
         return choices
+
+    def _proxy(self) -> Proxy:
+        return self._rng.choice(self._target.proxies)
 
     async def _kill(self) -> None:
         place = self._rng.randrange(WORKERS)
@@ -110,33 +112,33 @@ class Faults:
         self._workers.send(place, signal.SIGCONT)
 
     async def _cut(self) -> None:
-        assert self._target.proxy is not None
-        self._target.proxy.cut()
+        self._proxy().cut()
 
     async def _refuse(self) -> None:
-        assert self._target.proxy is not None
-        self._target.proxy.cut(refuse=True)
+        proxy = self._proxy()
+        proxy.cut(refuse=True)
         await asyncio.sleep(self._rng.uniform(0.1, 1.0))
-        self._target.proxy.heal()
+        proxy.heal()
 
     async def _lose(self) -> None:
-        assert self._target.proxy is not None
-        self._target.proxy.lose_reply(after=self._rng.randrange(20))
+        self._proxy().lose_reply(after=self._rng.randrange(20))
 
     async def _black_hole(self) -> None:
-        assert self._target.proxy is not None
-        self._target.proxy.black_hole()
+        proxy = self._proxy()
+        proxy.black_hole()
         await asyncio.sleep(self._rng.uniform(0.2, 2.0))
-        self._target.proxy.heal()
+        proxy.heal()
 
     async def _delay(self) -> None:
-        assert self._target.proxy is not None
-        self._target.proxy.delay_seconds = self._rng.uniform(0.01, 0.1)
+        proxy = self._proxy()
+        proxy.delay_seconds = self._rng.uniform(0.01, 0.1)
         await asyncio.sleep(self._rng.uniform(0.3, 1.5))
-        self._target.proxy.delay_seconds = 0
+        proxy.delay_seconds = 0
+
+    async def _restart(self) -> None:
+        await self._target.restart(self._rng.choice(self._target.servers))
 
     async def _fill(self) -> None:
-        pids = list(self._workers.pids)
-        await asyncio.to_thread(self._target.fill, pids)
+        make_room = await asyncio.to_thread(self._target.fill, list(self._workers.pids))
         await asyncio.sleep(self._rng.uniform(0.1, 0.8))
-        await asyncio.to_thread(self._target.empty, pids)
+        await asyncio.to_thread(make_room)

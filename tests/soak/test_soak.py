@@ -12,7 +12,7 @@ from tests.soak.checker import Raw, problems_of
 from tests.soak.clients import Session
 from tests.soak.publish import PAGE, with_report
 from tests.soak.run import Report, soak
-from tests.soak.workload import expected_roles, expected_state
+from tests.soak.workload import STEPS, expected_roles, expected_state
 
 SHORT_SECONDS = 6.0
 
@@ -25,6 +25,9 @@ async def test_sessions_under_faults_are_as_if_nothing_had_happened(backend: str
     assert report.violations == []
     assert report.sessions >= 2
     assert sum(report.faults.values()) >= 2
+
+
+CALLS = [(run, step, name) for run in ("run-1", "run-2") for step in range(STEPS) for name in ("work", "count")]
 
 
 def good() -> tuple[Session, tuple[str, Any], Raw]:
@@ -40,7 +43,7 @@ def good() -> tuple[Session, tuple[str, Any], Raw]:
     return (
         session,
         ("completed", expected_state([True])),
-        Raw(messages, ["completed", "completed"], chunks, 0, messages[1:]),
+        Raw(messages, ["completed", "completed"], chunks, 0, messages[1:], CALLS),
     )
 
 
@@ -57,6 +60,8 @@ def test_the_checker_accepts_a_good_session() -> None:
         ({"shelved": []}, "put aside"),
         ({"shelved": [{"role": "user"}] * 12}, "put aside"),
         ({"staged": 1}, "staged"),
+        ({"tools": CALLS[1:]}, "5 calls of work for 2 turns"),
+        ({"tools": [*CALLS, CALLS[0]]}, "twice in run-1"),
         ({"chunks": [(1, {"type": "a"}), (5, {"type": "a"})]}, "without a marker"),
         ({"chunks": [(n, {"type": "step_committed", "step_count": 1}) for n in (1, 2)]}, "announced commits"),
         ({"chunks": [(n, {"type": "a"}) for n in (1, 2, 3, 4, 5)]}, "missed"),
