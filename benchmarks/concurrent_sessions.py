@@ -7,7 +7,7 @@ one event loop, which never waits for the disk: by hand, a thread of its own mak
 ours lets batches that come in while the disk is busy share the next transaction. All take turns, a slice of the
 workload each.
 
-For scale, the same transactions in a plain loop that blocks its event loop and so serves nobody else meanwhile.
+For scale, the same transactions in a plain loop that blocks its event loop and so serves no one else in the meantime.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ async def pair_async(
 
 
 def _orders(names: list[str], rounds: int) -> Iterator[tuple[int, list[str]]]:
-    """Who goes when: nobody always runs in the caches that the same one left behind.
+    """The order of contestants: none always runs in the caches left by the same predecessor.
 
     Every order comes equally often, in a shuffled sequence. Shuffled alone, some orders would win in a short run, and
     the one who mostly follows his twin would look faster.

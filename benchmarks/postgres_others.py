@@ -30,7 +30,7 @@ else:
 
 
 class Other(ABC):
-    """Somebody else's store, driven through one session."""
+    """Another project's store, driven through one session."""
 
     name: str
     tables: tuple[str, ...]

@@ -181,7 +181,7 @@ async def listing(report: Report, url: str, small: int, large: int) -> None:
 
 
 async def for_scale(url: str, kind: type[Other], count: int) -> None:
-    """Somebody else's store on the same steps, in turns with ours. No bound: it tells where the figures above stand."""
+    """Another project's store on the same steps, alternating with ours. No bound: only for comparison."""
     if reason := kind.why_not():
         print(f"SKIPPED  {kind.name}: {reason}")
         return

@@ -90,7 +90,7 @@ async def ours(readers: int) -> None:
 
 async def main() -> int:
     report = Report()
-    gc.disable()  # its pauses fall on whoever happens to run
+    gc.disable()  # its pauses hit whatever happens to run
     for readers, rounds in ((1, 9), (10, 7), (100, 3), (1000, 3)):
 
         async def live(readers: int = readers) -> None:

@@ -79,7 +79,9 @@ class Agent(Generic[Output]):
         self._instructions_see = None if isinstance(instructions, str) else state_schema(instructions)
         self._state = state
         if not isinstance(instructions, str) and not callable(instructions):
-            raise InvalidArgument(f"Agent {name!r}: instructions must be a string or a function, not {shown(instructions)}.")
+            raise InvalidArgument(
+                f"Agent {name!r}: instructions must be a string or a function, not {shown(instructions)}."
+            )
         if isinstance(tools, Tool | Toolset) or not isinstance(tools, Iterable):
             raise InvalidArgument(f"Agent {name!r}: tools must be a list: write tools=[...].")
         if max_steps.__class__ is not int:

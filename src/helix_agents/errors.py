@@ -141,7 +141,9 @@ class LeaseConflict(HelixError):
     def __init__(self, session_id: str, run_id: str) -> None:
         self.session_id = session_id
         self.run_id = run_id
-        super().__init__(f"Run {run_id!r} of session {session_id!r} has changed since it was read: load it again and retry.")
+        super().__init__(
+            f"Run {run_id!r} of session {session_id!r} has changed since it was read: load it again and retry."
+        )
 
 
 class IllegalTransition(HelixError):

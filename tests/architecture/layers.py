@@ -159,7 +159,7 @@ def read_sources(root: Path) -> dict[str, Source]:
     return sources
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     """Return the package in the table that one of our modules belongs to."""
     parts = module.split(".")
     if len(parts) == 1:
@@ -207,16 +207,16 @@ def is_ours(target: str) -> bool:
 def layer_breaches(sources: dict[str, Source]) -> list[str]:
     """Return modules of a package that is not in the table, and imports that the table does not allow."""
     breaches = [
-        f"{module}: room {room_of(module)!r} is not in the table MAY_IMPORT; decide there who may import whom."
+        f"{module}: package {package_of(module)!r} is not in the table MAY_IMPORT; decide there who may import whom."
         for module in sources
-        if room_of(module) not in MAY_IMPORT
+        if package_of(module) not in MAY_IMPORT
     ]
     for found in all_imports(sources):
         if not is_ours(found.target):
             continue
-        room, wanted = room_of(found.module), room_of(found.target)
-        if room != wanted and wanted not in MAY_IMPORT.get(room, frozenset()):
-            breaches.append(f"{found.place}: {room} may not import {wanted} ({found.target}).")
+        package, wanted = package_of(found.module), package_of(found.target)
+        if package != wanted and wanted not in MAY_IMPORT.get(package, frozenset()):
+            breaches.append(f"{found.place}: {package} may not import {wanted} ({found.target}).")
     return breaches
 
 
@@ -259,7 +259,7 @@ def inside_breaches(sources: dict[str, Source]) -> list[str]:
         and found.target in sources
         and found.target not in doors
         and found.module != PACKAGE
-        and not any(found.module == room or found.module.startswith(f"{room}.") for room in exempt)
+        and not any(found.module == package or found.module.startswith(f"{package}.") for package in exempt)
     ]
 
 
@@ -326,7 +326,7 @@ def function_breaches(sources: dict[str, Source]) -> list[str]:
 
 # Where a short sleep in a loop is fine: what never runs in a Worker, and a loop that yields to others between pieces
 # of work and waits for nothing.
-ASKS_THE_TABLE = tuple(f"{PACKAGE}.{room}" for room in ("executor", "server", "runtimes", "operations", "cli"))
+ASKS_THE_TABLE = tuple(f"{PACKAGE}.{package}" for package in ("executor", "server", "runtimes", "operations", "cli"))
 DECIDES = (f"{PACKAGE}.executor.session.standing", f"{PACKAGE}.executor.session.lease")
 """The table itself, and the owner that renews its own lease."""
 

@@ -81,7 +81,7 @@ async def test_an_executor_on_other_stores_is_refused() -> None:
         return order
 
     async with open_stores("memory:") as other:
-        with pytest.raises(InvalidArgument, match="does not use the stores"):
+        with pytest.raises(InvalidArgument, match="must use the stores"):
             await crashtest(lambda stores: factory(pay)(other), "payer", "Go")
 
 

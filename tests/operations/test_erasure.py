@@ -13,7 +13,7 @@ from helix_agents.backends.registry import Stores, open_stores
 from helix_agents.errors import SessionNotFound
 from helix_agents.operations.erasure import erase_user
 from helix_agents.stores.memory.contract import Memory
-from tests.server.cast import make_executor, manager
+from tests.server.agents import make_executor, manager
 
 SECRET = "ants-4111"
 

@@ -17,7 +17,7 @@ from helix_agents.operations.transfer import export_sessions, import_sessions
 from helix_agents.operations.transfer.records import Block, blocks
 from helix_agents.operations.verify import verify_sessions
 from helix_agents.stores.memory.contract import Memory
-from tests.server.cast import make_executor, manager
+from tests.server.agents import make_executor, manager
 
 SET_BY_THE_STORE = {
     "incarnation",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.runtimes.theatre import Nursery
+from tests.runtimes.worker_crashes import WorkerForks
 from tests.servers.fixtures import started
 from tests.servers.temporal import TemporalServer
 
@@ -23,8 +23,8 @@ def temporal_server() -> Iterator[TemporalServer]:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
+def forks() -> Iterator[WorkerForks]:
     """Processes for one request each."""
-    source = Nursery()
+    source = WorkerForks()
     yield source
     source.close()

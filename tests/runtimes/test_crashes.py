@@ -14,7 +14,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.runtimes.theatre import Nursery, Theatre, Unlocked, theatre
+from tests.runtimes.worker_crashes import CrashRuns, Unlocked, WorkerForks, crash_runs
 from tests.servers.temporal import TemporalServer
 
 Ends = list[tuple[int, str]]
@@ -26,9 +26,9 @@ ENDS = [pytest.param(SHORT, id="short"), pytest.param(EVERY, id="every call", ma
 """In which call, and how."""
 
 
-async def _perform(stage: Theatre, ends: Ends) -> None:
+async def _crash(runs: CrashRuns, ends: Ends) -> None:
     for last, end in ends:
-        await stage.perform(f"{end}-in-call-{last}-{uuid.uuid4().hex[:6]}", last=last, end=end)
+        await runs.run(f"{end}-in-call-{last}-{uuid.uuid4().hex[:6]}", last=last, end=end)
 
 
 def sqlite_unlocked(*files: Path) -> Unlocked:
@@ -66,47 +66,47 @@ def postgres_unlocked(url: str) -> Unlocked:
 
 
 @pytest.mark.parametrize("ends", ENDS)
-async def test_dbos_on_sqlite(nursery: Nursery, tmp_path: Path, ends: Ends) -> None:
+async def test_dbos_on_sqlite(forks: WorkerForks, tmp_path: Path, ends: Ends) -> None:
     store, own = tmp_path / "agents.db", tmp_path / "dbos.db"
     unlocked = sqlite_unlocked(store, own)
-    async with theatre(nursery, "dbos", f"sqlite:{store}", f"sqlite:///{own}", tmp_path, unlocked) as stage:
-        await _perform(stage, ends)
+    async with crash_runs(forks, "dbos", f"sqlite:{store}", f"sqlite:///{own}", tmp_path, unlocked) as runs:
+        await _crash(runs, ends)
 
 
 @pytest.mark.parametrize("ends", ENDS)
-async def test_dbos_on_postgres(nursery: Nursery, tmp_path: Path, postgres_url: str, ends: Ends) -> None:
+async def test_dbos_on_postgres(forks: WorkerForks, tmp_path: Path, postgres_url: str, ends: Ends) -> None:
     unlocked = postgres_unlocked(postgres_url)
-    async with theatre(nursery, "dbos", postgres_url, postgres_url, tmp_path, unlocked) as stage:
-        await _perform(stage, ends)
+    async with crash_runs(forks, "dbos", postgres_url, postgres_url, tmp_path, unlocked) as runs:
+        await _crash(runs, ends)
 
 
 @pytest.mark.parametrize("ends", ENDS)
-async def test_temporal(nursery: Nursery, tmp_path: Path, temporal_server: TemporalServer, ends: Ends) -> None:
+async def test_temporal(forks: WorkerForks, tmp_path: Path, temporal_server: TemporalServer, ends: Ends) -> None:
     store, where = tmp_path / "agents.db", temporal_server.address
-    async with theatre(nursery, "temporal", f"sqlite:{store}", where, tmp_path, sqlite_unlocked(store)) as stage:
-        await _perform(stage, ends)
+    async with crash_runs(forks, "temporal", f"sqlite:{store}", where, tmp_path, sqlite_unlocked(store)) as runs:
+        await _crash(runs, ends)
 
 
 @pytest.mark.parametrize("ends", ENDS)
-async def test_a_pool_on_sqlite(nursery: Nursery, tmp_path: Path, ends: Ends) -> None:
+async def test_a_pool_on_sqlite(forks: WorkerForks, tmp_path: Path, ends: Ends) -> None:
     store = tmp_path / "agents.db"
-    async with theatre(nursery, "pool", f"sqlite:{store}", "", tmp_path, sqlite_unlocked(store)) as stage:
-        await _perform(stage, ends)
+    async with crash_runs(forks, "pool", f"sqlite:{store}", "", tmp_path, sqlite_unlocked(store)) as runs:
+        await _crash(runs, ends)
 
 
 @pytest.mark.soak
-async def test_a_pool_on_postgres(nursery: Nursery, tmp_path: Path, postgres_url: str) -> None:
-    async with theatre(nursery, "pool", postgres_url, "", tmp_path, postgres_unlocked(postgres_url)) as stage:
-        await _perform(stage, EVERY)
+async def test_a_pool_on_postgres(forks: WorkerForks, tmp_path: Path, postgres_url: str) -> None:
+    async with crash_runs(forks, "pool", postgres_url, "", tmp_path, postgres_unlocked(postgres_url)) as runs:
+        await _crash(runs, EVERY)
 
 
 @pytest.mark.soak
-async def test_a_pool_on_redis(nursery: Nursery, tmp_path: Path, redis_url: str) -> None:
-    async with theatre(nursery, "pool", redis_url, "", tmp_path, never_locked) as stage:
-        await _perform(stage, EVERY)
+async def test_a_pool_on_redis(forks: WorkerForks, tmp_path: Path, redis_url: str) -> None:
+    async with crash_runs(forks, "pool", redis_url, "", tmp_path, never_locked) as runs:
+        await _crash(runs, EVERY)
 
 
 @pytest.mark.soak
-async def test_a_pool_on_a_redis_cluster(nursery: Nursery, tmp_path: Path, redis_cluster_url: str) -> None:
-    async with theatre(nursery, "pool", redis_cluster_url, "", tmp_path, never_locked) as stage:
-        await _perform(stage, EVERY)
+async def test_a_pool_on_a_redis_cluster(forks: WorkerForks, tmp_path: Path, redis_cluster_url: str) -> None:
+    async with crash_runs(forks, "pool", redis_cluster_url, "", tmp_path, never_locked) as runs:
+        await _crash(runs, EVERY)

@@ -123,9 +123,7 @@ def parse_url(text: str, *, migrate: bool = True) -> StoresUrl:
         raise InvalidArgument(f"{_without_user(text)!r} is not a store address: {EXAMPLES}.")
     place, _, query = rest.partition("?")
     if "@" in query and "@" not in place and place.startswith("//"):
-        raise InvalidArgument(
-            f"This {scheme} address cannot be parsed: percent-encode the ? in its password (as %3F)."
-        )
+        raise InvalidArgument(f"This {scheme} address cannot be parsed: percent-encode the ? in its password (as %3F).")
     return StoresUrl(text, scheme.lower(), place, dict(parse_qsl(query, keep_blank_values=True)), migrate)
 
 

@@ -32,9 +32,9 @@ logger = logging.getLogger("helix_agents.demo")
 @contextlib.asynccontextmanager
 async def gallery(executor: AgentExecutor, stores: Stores, url: str) -> AsyncIterator[None]:
     """Create the sessions in the background, while the server is already running."""
-    tasks = [asyncio.create_task(_told(work)) for work in (_finish(executor), _wait(executor), _work(executor))]
+    tasks = [asyncio.create_task(_logged(work)) for work in (_finish(executor), _wait(executor), _work(executor))]
     if not url.startswith("memory"):  # another process could not see the data
-        tasks.append(asyncio.create_task(_told(_crash(executor, stores, url))))
+        tasks.append(asyncio.create_task(_logged(_crash(executor, stores, url))))
     try:
         yield
     finally:
@@ -43,7 +43,7 @@ async def gallery(executor: AgentExecutor, stores: Stores, url: str) -> AsyncIte
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _told(work: object) -> None:
+async def _logged(work: object) -> None:
     """Log a session that cannot be created; the server continues without it."""
     assert asyncio.iscoroutine(work)
     try:

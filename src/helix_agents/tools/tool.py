@@ -196,7 +196,7 @@ class Tool:
         return bool(await verdict if inspect.isawaitable(verdict) else verdict)
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> Json:
-        """Call the function with parsed arguments; a sync one in a thread of its own. Answers JSON.
+        """Call the function with parsed arguments; a sync one in its own thread. Returns JSON.
 
         Raises what the function raises; `ToolEscape` for what would end more than the function.
         """
@@ -252,10 +252,10 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
     `timeout_seconds`: after that the call is an error for the model. `requires_approval`: a person must agree first
     (or a function of the arguments says whether). `execute="client"`: answered from outside, the body never runs.
     `deadline_seconds`: how long an answer or approval is waited for. `idempotent=True`: may run again after a crash, so
-    that its outcome need not be made durable before the step's commit. `retries`: how often a call that raised is run
-    again before the model hears of it; not for a `ModelRetry`, which is for the model. `sequential=True`: calls of such
-    tools run one after the other, in the model's order. `when`: a function of the custom state that says whether
-    the model has the tool at all in this step. `max_result_chars`: a longer result is stored as an artifact.
+    that its outcome need not be made durable before the step's commit. `retries`: how often a call that raised is
+    repeated before the model reads the error; not for a `ModelRetry`, which is for the model. `sequential=True`: calls
+    of such tools run one after the other, in the model's order. `when`: a function of the custom state that says
+    whether the model has the tool at all in this step. `max_result_chars`: a longer result is stored as an artifact.
 
     `effect`: `"read"` changes nothing and may run again; `"idempotent"` may run again with the same `ctx.effect_key`;
     `"once"` never runs twice: if a crash or a timeout leaves its outcome unknown, `check(arguments, key)` returns

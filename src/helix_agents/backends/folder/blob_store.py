@@ -187,7 +187,7 @@ def _digest(path: Path) -> str:
 
 
 def _remove_headless(space: Path, until: int) -> None:
-    """Remove what a deletion that was interrupted, or a put, left without a head up to a time, and empty folders."""
+    """Remove bytes that an interrupted deletion or put left without a head until a time, and empty folders."""
     for path in space.glob("*/*"):
         head = path.with_name(f"{path.name.partition('.')[0]}.json")
         with suppress(FileNotFoundError):

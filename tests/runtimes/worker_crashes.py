@@ -41,80 +41,80 @@ Unlocked = Callable[[], Awaitable[bool]]
 
 
 @dataclass
-class Theatre:
+class CrashRuns:
     """One kind of engine, on some stores."""
 
     stores: Stores
-    nursery: Nursery
+    forks: WorkerForks
     place: dict[str, str]
     folder: Path
     unlocked: Unlocked
     expected: Remains | None = None
 
-    async def perform(self, session_id: str, *, last: int | None = None, end: str = "kill") -> None:
+    async def run(self, session_id: str, *, last: int | None = None, end: str = "kill") -> None:
         """Run the scenario, end the process that executes the `last` tool call, and check what is left."""
-        play = Play(self, session_id)
-        reading = asyncio.create_task(follow(self.stores.streams, session_id, play.view))
+        run = CrashRun(self, session_id)
+        reading = asyncio.create_task(follow(self.stores.streams, session_id, run.view))
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
-                first = play.enter(last, end)
+                first = run.start_process(last, end)
                 if last is not None and end == "kill":
                     await _until(lambda: not is_alive(first))
-                    await play.note_staged()
-                    play.enter()
+                    await run.note_staged()
+                    run.start_process()
                 elif last is not None:
-                    await play.freeze(first)
-                    play.enter()
+                    await run.freeze(first)
+                    run.start_process()
                 while not await is_over(self.stores, session_id):
-                    play.ensure_no_fault()
+                    run.ensure_no_fault()
                     await asyncio.sleep(LOOK_AGAIN_SECONDS)
                 await reading
                 if last is not None and end == "freeze":
-                    await play.thaw(first)
-                await _until(lambda: not any(map(is_alive, play.pids)))
-            await play.judge()
+                    await run.thaw(first)
+                await _until(lambda: not any(map(is_alive, run.pids)))
+            await run.judge()
         finally:
             reading.cancel()
-            for pid in play.pids:
+            for pid in run.pids:
                 _send(pid, signal.SIGKILL)
 
 
-class Play:
+class CrashRun:
     """One run of the scenario."""
 
-    def __init__(self, theatre: Theatre, session_id: str) -> None:
+    def __init__(self, runs: CrashRuns, session_id: str) -> None:
         self.view = View()
         self.pids: list[int] = []
-        self._theatre = theatre
+        self._runs = runs
         self._session_id = session_id
         self._ledger = StagedLedger()
-        self._journal = theatre.folder / f"{session_id}.journal"
+        self._journal = runs.folder / f"{session_id}.journal"
         self._journal.touch()
 
-    def enter(self, last: int | None = None, end: str = "kill") -> int:
+    def start_process(self, last: int | None = None, end: str = "kill") -> int:
         """Let one more process take part."""
-        go = self._theatre.folder / f"{self._session_id}.go{len(self.pids)}"
+        go = self._runs.folder / f"{self._session_id}.go{len(self.pids)}"
         go.touch()
         request = {
-            **self._theatre.place,
+            **self._runs.place,
             "session_id": self._session_id,
             "journal": str(self._journal),
-            "fault": str(self._theatre.folder / f"{self._session_id}.fault{len(self.pids)}"),
+            "fault": str(self._runs.folder / f"{self._session_id}.fault{len(self.pids)}"),
             "go": str(go),
             "last": last,
             "end": end,
         }
-        self.pids.append(self._theatre.nursery.fork(request))
+        self.pids.append(self._runs.forks.fork(request))
         return self.pids[-1]
 
     async def freeze(self, pid: int) -> None:
         """Stop a process whose tools wait for a file, once it holds no lock."""
-        go = self._theatre.folder / f"{self._session_id}.go0"
+        go = self._runs.folder / f"{self._session_id}.go0"
         await _until(lambda: not go.exists())
         await self._still()
         while True:
             _send(pid, signal.SIGSTOP)
-            if await self._theatre.unlocked():
+            if await self._runs.unlocked():
                 break
             _send(pid, signal.SIGCONT)
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
@@ -123,15 +123,15 @@ class Play:
     async def thaw(self, pid: int) -> None:
         """Let a frozen process continue after the end: it must change nothing."""
         await _until(lambda: not any(is_alive(other) for other in self.pids if other != pid))
-        before = await _everything(self._theatre.stores, self._session_id)
-        (self._theatre.folder / f"{self._session_id}.go0").touch()
+        before = await _everything(self._runs.stores, self._session_id)
+        (self._runs.folder / f"{self._session_id}.go0").touch()
         _send(pid, signal.SIGCONT)
         await _until(lambda: not is_alive(pid))
-        assert await _everything(self._theatre.stores, self._session_id) == before, "a process that woke up late wrote"
+        assert await _everything(self._runs.stores, self._session_id) == before, "a process that woke up late wrote"
 
     async def note_staged(self) -> None:
         """Record what had been done when a process ended: none of it may be done again."""
-        stores = self._theatre.stores
+        stores = self._runs.stores
         done = await staged_calls(stores, self._session_id)
         for member in await family(stores, self._session_id):
             for message in await transcript(stores, member):
@@ -141,13 +141,13 @@ class Play:
 
     async def judge(self) -> None:
         """Fail unless the scenario left what it leaves without faults."""
-        stores, session_id = self._theatre.stores, self._session_id
+        stores, session_id = self._runs.stores, self._session_id
         self.ensure_no_fault()
         self._ledger.settle(self._lines())
         remains = await remains_of(stores, session_id, self.view)
-        if self._theatre.expected is None:
-            self._theatre.expected = await _undisturbed(stores)
-        expect_same_remains(remains, self._theatre.expected, session_id)
+        if self._runs.expected is None:
+            self._runs.expected = await _undisturbed(stores)
+        expect_same_remains(remains, self._runs.expected, session_id)
         for member in await family(stores, session_id):
             open_runs = [run.run_id for run in await stores.state.list_runs(member) if run.status == "running"]
             assert open_runs == [], f"{member}: runs without an end"
@@ -155,7 +155,7 @@ class Play:
 
     def ensure_no_fault(self) -> None:
         """Fail if a process failed."""
-        faults = [path.read_text() for path in self._theatre.folder.glob(f"{self._session_id}.fault*")]
+        faults = [path.read_text() for path in self._runs.folder.glob(f"{self._session_id}.fault*")]
         assert faults == [], "\n".join(faults)
 
     def _lines(self) -> list[str]:
@@ -165,7 +165,7 @@ class Play:
         """Wait until nothing has been streamed for a while."""
         seen, looks = -1, 0
         while looks < STILL_LOOKS:
-            info = await self._theatre.stores.streams.get_stream_info(self._session_id)
+            info = await self._runs.stores.streams.get_stream_info(self._session_id)
             latest = info.latest_sequence if info else -1
             seen, looks = latest, looks + 1 if latest == seen else 0
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
@@ -197,7 +197,7 @@ def _send(pid: int, what: signal.Signals) -> None:
         os.kill(pid, what)
 
 
-class Nursery:
+class WorkerForks:
     """A process that forks workers, which is cheaper than starting them."""
 
     def __init__(self) -> None:
@@ -220,10 +220,10 @@ class Nursery:
 
 
 @contextlib.asynccontextmanager
-async def theatre(
-    nursery: Nursery, engine: str, stores_url: str, where: str, folder: Path, unlocked: Unlocked
-) -> AsyncIterator[Theatre]:
+async def crash_runs(
+    forks: WorkerForks, engine: str, stores_url: str, where: str, folder: Path, unlocked: Unlocked
+) -> AsyncIterator[CrashRuns]:
     """Runs the scenario on an engine."""
     async with open_stores(stores_url) as stores:
         place = {"engine": engine, "stores": stores_url, "where": where}
-        yield Theatre(stores, nursery, place, folder, unlocked)
+        yield CrashRuns(stores, forks, place, folder, unlocked)
