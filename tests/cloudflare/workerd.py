@@ -57,7 +57,7 @@ AGENTS = PythonWorker(INSIDE / "agent_worker.py", {"OBJECTS": "Agents"})
 FLOWS = PythonWorker(
     INSIDE / "flow_worker.py",
     {"FLOW_STREAMS": "StreamServer", "STRANGERS": "Stranger"},
-    {"FLOWS": "Flow", "HASTY_FLOWS": "HastyFlow"},
+    {"FLOWS": "Flow", "HASTY_FLOWS": "HastyFlow", "LONG_FLOWS": "LongFlow"},
 )
 MODELS = PythonWorker(INSIDE / "model_worker.py", {})
 ASSISTANT = PythonWorker(EXAMPLES / "worker" / "src" / "entry.py", {"ASSISTANTS": "Assistant"})

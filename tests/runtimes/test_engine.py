@@ -270,9 +270,9 @@ async def test_dbos_leaves_a_run_to_a_process_that_knows_its_agent(
         async with DBOSRuntime(stranger, dbos_config(tmp_path, "stranger")) as runtime:
             for ticket in tickets:
                 await runtime._begin(ticket, anew=True)
-            await until(lambda: "sends runs of agent worker here" in caplog.text and not runtime._at_work)
+            await until(lambda: "sends runs of agent worker, which" in caplog.text and not runtime._at_work)
             assert {each.status for each in await DBOS.list_workflows_async()} == {"PENDING"}
-    assert caplog.text.count("sends runs of agent worker here") == 1
+    assert caplog.text.count("sends runs of agent worker, which") == 1
     async with executing(stores, worker) as executor, DBOSRuntime(executor, dbos_config(tmp_path, "other")):
         for ticket in tickets:
             await at_rest(stores, ticket.session_id, "completed")
@@ -291,11 +291,11 @@ async def test_temporal_leaves_a_run_to_a_process_that_knows_its_agent(
         knowing = TemporalRuntime(executor, own_client, task_queue=str(tmp_path))
         async with TemporalRuntime(stranger, temporal_client, task_queue=str(tmp_path)):
             handle = await knowing.submit(worker, "Go", session_id="s")
-            await until(lambda: "sends runs of agent worker here" in caplog.text)
+            await until(lambda: "sends runs of agent worker, which" in caplog.text)
             async with knowing:
                 await result(stores, handle)
         await expect_plain_run(stores, "s")
-    assert caplog.text.count("sends runs of agent worker here") == 1
+    assert caplog.text.count("sends runs of agent worker, which") == 1
 
 
 async def test_the_tables_of_dbos_hold_nothing_of_the_conversation(stores: Stores, tmp_path: Path) -> None:

@@ -102,9 +102,10 @@ async def erase(path: str) -> str:
 
 
 @tool
-async def large(size: int) -> str:
-    """Return more than a row of D1 holds."""
-    return "x" * size
+async def large(size: int, ctx: ToolContext) -> str:
+    """Put more into the state than a row of D1 holds."""
+    ctx.update_state(lambda draft: draft.update(text="x" * size))
+    return "stored"
 
 
 @tool
@@ -176,7 +177,7 @@ def agents(env: Any) -> list[Agent]:
         author(journal),
         Agent("hasty", tools=[hurry]),
         Agent("sleeper", tools=[slow], state={"count": 0}),
-        Agent("hoarder", tools=[large]),
+        Agent("hoarder", tools=[large], state={}),
         Agent("runner", tools=[tick], state={"count": 0}, max_steps=100),
         *scene_agents(journal.note, journal.may_end),
     ]
@@ -206,7 +207,7 @@ def new_executor(
         blob_store=D1BlobStore(env.DB, migrated=True),
         agents=agents(env),
         lease_seconds=3,
-        steps_per_instance=5,
+        steps_per_instance=250 if workflow == "LONG_FLOWS" else 5,
         secret=SECRET,
         webhooks=WEBHOOKS,
     )
@@ -217,6 +218,13 @@ def new_executor(
 class Flow(AgentWorkflow):
     def executor(self, env: Any) -> CloudflareAgentExecutor:
         return new_executor(env)
+
+
+class LongFlow(AgentWorkflow):
+    """One instance does all steps of a run."""
+
+    def executor(self, env: Any) -> CloudflareAgentExecutor:
+        return new_executor(env, "LONG_FLOWS")
 
 
 class HastyFlow(AgentWorkflow):

@@ -7,7 +7,7 @@ import base64
 from ....clock import Clock, system_clock
 from ....stores.blobs.base import MEGABYTE, BlobStoreBase
 from ....stores.blobs.contract import BlobInfo
-from ..driver import Row, SqlDriver
+from ..driver import Row, SqlDriver, Statement
 from ..queries import Queries
 
 PIECE_BYTES = 192 * 1024
@@ -42,8 +42,17 @@ class SqlBlobStore(BlobStoreBase):
 
     async def _finish(self, space: str, info: BlobInfo, pieces: int) -> bool:
         finish = self._queries("finish_blob", space, info.digest, info.size, info.media_type, info.stored_at, pieces)
-        _, heads = await self._driver.batch([finish, self._queries("read_head", space, info.digest)])
+        read = self._queries("read_head", space, info.digest)
+        *_, heads = await self._driver.batch([*self._alone(space), finish, read])
         return bool(heads)
+
+    def _alone(self, space: str) -> list[Statement]:
+        """Return statements that let finishing and deleting in a space wait for each other.
+
+        Without them, a deletion that does not see the new head would remove its pieces. A database that runs one
+        writing transaction at a time needs none.
+        """
+        return []
 
     async def _read_pieces(self, space: str, digest: str, first: int, count: int) -> list[bytes]:
         read = self._queries("read_pieces", space, digest, first, first + count)
@@ -68,8 +77,9 @@ class SqlBlobStore(BlobStoreBase):
         else:
             heads = [self._queries("delete_head", space, digest, until) for digest in digests]
             deletes = [*heads, *(self._queries("delete_pieces", space, digest) for digest in digests)]
-        removed = await self._driver.batch(deletes)
-        return sum(len(rows) for rows in removed)
+        alone = self._alone(space)
+        removed = await self._driver.batch([*alone, *deletes])
+        return sum(len(rows) for rows in removed[len(alone) :])
 
     async def _copy(self, from_space: str, to_space: str, info: BlobInfo) -> bool:
         """Copy inside the database."""
