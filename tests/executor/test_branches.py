@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -17,7 +17,9 @@ from helix_agents.errors import (
     SessionNotFound,
     VersionConflict,
 )
+from helix_agents.inmemory import InMemoryStateStore, InMemoryStreamManager
 from helix_agents.llm import Call, Line, ModelRequest
+from helix_agents.stores.state.commit import StoredCheckpoint
 
 
 @tool
@@ -271,3 +273,31 @@ async def test_a_turn_without_a_reply_leaves_no_branch() -> None:
         result = await (await executor.regenerate("s")).result()
         assert result.output == "hello"
         assert await executor.list_branches("s") == []
+
+
+class OvertakenStore(InMemoryStateStore):
+    """A store on which another editor goes back right after the session was read, before the checkpoint is."""
+
+    overtake: Callable[[], Awaitable[object]] | None = None
+
+    async def _fork_row(self, *given: Any) -> StoredCheckpoint:
+        overtake, self.overtake = self.overtake, None
+        if overtake is not None:
+            await overtake()
+        return await super()._fork_row(*given)
+
+
+async def test_the_slower_of_two_editors_gets_a_version_conflict_although_its_checkpoint_is_gone() -> None:
+    store, streams = OvertakenStore(), InMemoryStreamManager()
+    async with AgentExecutor(store, streams, ScriptedLLM(Clerk()), agents=[AGENT]) as executor:
+        await chat(executor, "a", "b")
+        messages = (await store.get_messages("s")).items
+
+        async def edit_the_first() -> None:
+            await (await executor.edit("s", messages[0]["id"], "A")).result()
+
+        store.overtake = edit_the_first
+        with pytest.raises(VersionConflict):
+            await executor.regenerate("s")
+        page = await store.get_messages("s")
+        assert [message["content"] for message in page.items] == ["A", "3: A"]

@@ -146,7 +146,12 @@ class CheckpointingStore(MergingStore):
                 raise SessionNotFound(session_id)
             if expected_version not in (None, version):
                 raise VersionConflict(expected_version or 0, version, state.status, session_id)
-            commit = await make(source)
+            try:
+                commit = await make(source)
+            except CheckpointNotFound:
+                if await self._is_at(session_id, version):
+                    raise
+                continue  # another writer has just gone back
             if commit is None:
                 return Applied(version, source.message_count, state.step_count, state.resume_count)
             try:
@@ -156,8 +161,9 @@ class CheckpointingStore(MergingStore):
                     applied = await self._outcome(commit, error)
             except CommitRefused as failed:
                 if failed.reason == "checkpoint":
-                    raise gone from failed
-                if failed.reason != "version" or expected_version is not None:
+                    if await self._is_at(session_id, version):
+                        raise gone from failed
+                elif failed.reason != "version" or expected_version is not None:
                     await self._explain(commit, failed)
                 # The session has moved on since it was read: read it again, out of step with other writers.
                 await asyncio.sleep(pause_seconds(attempt))
@@ -165,6 +171,11 @@ class CheckpointingStore(MergingStore):
             self._forget(session_id)
             return applied
         raise StoreUnavailable(f"Session {session_id!r} changes too fast to go back: try again.")
+
+    async def _is_at(self, session_id: str, version: int) -> bool:
+        """Return whether a session still has this version."""
+        stored = await self._read_session(session_id, custom_state=False)
+        return stored is not None and stored.state.version == version
 
     async def fork_session(
         self,
