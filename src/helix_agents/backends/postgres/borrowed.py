@@ -28,6 +28,8 @@ HOLD_SECONDS_EACH = 0.02
 MAX_HOLD_SECONDS = 0.5
 LINGER_SECONDS = 0.01
 LOOK_SECONDS = 0.005
+RELEASE_SECONDS = 10.0
+"""How long the pool may take to clean a connection before it closes it: a half-open one would never be given back."""
 
 
 class Borrowed:
@@ -137,7 +139,7 @@ class BorrowedConnections:
 
     async def _give_back(self, lane: Borrowed) -> None:
         try:
-            await self._pool.release(lane.connection)
+            await self._pool.release(lane.connection, timeout=RELEASE_SECONDS)
         except (Exception, asyncio.CancelledError):
             pass  # the pool has thrown the connection away
         finally:
