@@ -74,6 +74,7 @@ class BorrowedConnections:
             connection = await self._pool.acquire()
         except BaseException:
             self._held -= 1
+            self._serve_waiting()  # they must not wait for a connection that never comes
             raise
         finally:
             self._asking -= 1
