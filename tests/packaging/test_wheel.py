@@ -55,7 +55,7 @@ def test_the_source_archive_holds_the_whole_project(wheel: Path) -> None:
     with tarfile.open(next(wheel.parent.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     if not (ROOT / ".git").exists():
-        pytest.skip("this is no checkout")
+        pytest.skip("this is not a checkout")
     listed = run("git", "-c", "safe.directory=*", "ls-files", cwd=ROOT).stdout.splitlines()
     assert {name for name in listed if (ROOT / name).exists()} - names == set()
     assert not [name for name in names if name.endswith((".db", ".pyc"))]

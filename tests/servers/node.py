@@ -50,7 +50,7 @@ def environment(**more: str) -> dict[str, str]:
 def piped(*arguments: str) -> list[str]:
     """Return the command that runs a module sent to its standard input, with the packages of the folder it starts in.
 
-    There is no copy of the module beside the packages, which all test processes share: node would run an empty file,
+    The module is not copied beside the packages, which all test processes share: node would run an empty file,
     and report success, if it started while another process was writing the copy.
     """
     return [str(node()), "--input-type=module", "-", *arguments]

@@ -28,7 +28,7 @@ LONGEST_LIFE = 25
 OPERATIONS = 12
 
 REFUSED = (AlreadyRunning, InvalidArgument, NotResumable, VersionConflict)
-"""Errors of an operation that is not possible now: the walk goes on."""
+"""Errors of an operation that is not possible now. The walk continues."""
 
 
 @tool

@@ -38,7 +38,7 @@ class Address:
         self.starts_session = is_post and self.kind in STARTS_SESSION
         self.is_upload = is_post and self.kind == "sessions" and self.rest[1:] == ["blobs"]
         self.token = self.rest[0] if is_post and self.kind == "hooks" and len(self.rest) == 1 else None
-        """What completes a deferred call: whoever has it needs no other."""
+        """The token that completes a deferred call. It is the only credential needed."""
 
 
 def is_upgrade(request: Any) -> bool:
